@@ -241,7 +241,7 @@ void ValidateFields(const ClusterConfig& config, FieldProblems* problems) {
   ValidateRates(config, problems);
   problems->RequireRange("workers", config.workers(), 1, kMaxWorkers);
   ValidateUpdate(config.update(), problems);
-  ValidateOptimizer(config.optimizer(), problems);
+  ValidateOptimizer(config, problems);
   if (config.model().has_from_workers()) {
     ValidateFromWorkers(config, problems);
   } else {

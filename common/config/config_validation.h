@@ -15,7 +15,7 @@ namespace evenshard {
 void ValidateFields(const ClusterConfig& config, FieldProblems* problems);
 
 // The part of ValidateFields for `optimizer`, in config_validation_optimizer.cc.
-void ValidateOptimizer(const OptimizerConfig& optimizer, FieldProblems* problems);
+void ValidateOptimizer(const ClusterConfig& config, FieldProblems* problems);
 
 // The parts of ValidateFields for `training` and `data`, in config_validation_data.cc.
 void ValidateTraining(const ClusterConfig& config, FieldProblems* problems);

@@ -94,9 +94,43 @@ void ValidateRule(const OptimizerConfig& optimizer, int index, FieldProblems* pr
   ValidateNumbers(optimizer.kind(), numbers, path + ".", problems);
 }
 
+// With MEAN the workers have the rule.
+void ValidateMean(const ClusterConfig& config, FieldProblems* problems) {
+  const OptimizerConfig& optimizer = config.optimizer();
+  const bool is_mean = optimizer.kind() == OptimizerConfig::MEAN;
+  ValidateUse(optimizer.has_stepped_by(), is_mean, "optimizer.stepped_by", "optimizer.kind",
+              OptimizerConfig::Kind_Name(optimizer.kind()), "MEAN", problems);
+  if (!is_mean) return;
+  const auto refuse = [&](bool is_set, const char* field, const char* why) {
+    if (!is_set) return;
+    problems->Add(
+        field,
+        absl::StrCat("is given, and optimizer.kind is MEAN, where ", why, "; allowed: without it"),
+        {"optimizer.kind"});
+  };
+  constexpr char kRule[] = "the workers' own optimizers have the rule";
+  refuse(optimizer.has_learning_rate(), "optimizer.learning_rate", kRule);
+  refuse(optimizer.has_weight_decay(), "optimizer.weight_decay", kRule);
+  refuse(optimizer.has_schedule(), "optimizer.schedule", kRule);
+  refuse(optimizer.rule_size() > 0, "optimizer.rule[0]", kRule);
+  refuse(config.update().has_non_finite(), "update.non_finite",
+         "what is not finite reaches all workers");
+  refuse(config.recovery().has_checkpoint(), "recovery.checkpoint",
+         "the shards have no parameters that could be saved");
+  problems->Require(config.update().policy() != Update::ASYNC, "update.policy",
+                    Update::Policy_Name(config.update().policy()),
+                    "SYNC with optimizer.kind MEAN, the mean over all workers", {"optimizer.kind"});
+  problems->Require(config.model().has_from_workers(), "optimizer.kind", "MEAN",
+                    "SGD, MOMENTUM, NESTEROV, ADAM, ADAGRAD, ADAMW; MEAN only with "
+                    "model.from_workers, whose programs have an optimizer",
+                    {"model"});
+}
+
 }  // namespace
 
-void ValidateOptimizer(const OptimizerConfig& optimizer, FieldProblems* problems) {
+void ValidateOptimizer(const ClusterConfig& config, FieldProblems* problems) {
+  const OptimizerConfig& optimizer = config.optimizer();
+  ValidateMean(config, problems);
   ValidateNumbers(optimizer.kind(), optimizer, "optimizer.", problems);
   ValidateSchedule(optimizer.schedule(), problems);
   for (int i = 0; i < optimizer.rule_size(); ++i) ValidateRule(optimizer, i, problems);

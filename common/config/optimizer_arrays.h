@@ -9,6 +9,7 @@ namespace evenshard {
 constexpr int OptimizerArrays(OptimizerConfig::Kind kind) {
   switch (kind) {
     case OptimizerConfig::SGD:
+    case OptimizerConfig::MEAN:
       return 0;
     case OptimizerConfig::MOMENTUM:
     case OptimizerConfig::NESTEROV:

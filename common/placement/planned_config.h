@@ -58,6 +58,10 @@ class PlannedConfig : public Config {
   Encoding ParameterEncoding(const Chunk& chunk) const {
     return IsBuffer(chunk) ? FLOAT32 : proto().exchange().parameter_encoding();
   }
+  // Whether what is pushed of a chunk, and what comes of it, must be finite.
+  bool MustBeFinite(const Chunk& chunk) const {
+    return !IsBuffer(chunk) && proto().optimizer().kind() != OptimizerConfig::MEAN;
+  }
   bool IsBuffer(const Chunk& chunk) const {
     return model_.tensors()[chunk.tensor].role == TensorRole::kBuffer;
   }

@@ -3,7 +3,8 @@
     import evenshard
     optimizer = evenshard.Optimizer(model, "cluster.textproto")   # was torch.optim.SGD(...)
 
-`Optimizer` stands in the place of an optimizer of torch.optim; it needs PyTorch, 1.13 or newer.
+`Optimizer` stands in the place of an optimizer of torch.optim, and `DistributedOptimizer` has the
+script's own one step by the mean gradient of all workers; both need PyTorch, 1.13 or newer.
 `Worker` is for programs that compute gradients by themselves, on arrays of any library. `Reader`
 reads the parameters of a run from outside. `launch` starts the shards and one copy of a script per
 worker on this machine. Errors are in evenshard.errors, and all are an evenshard.Error.
@@ -12,6 +13,7 @@ The package needs libevenshard.so: next to the package, in the checkout that the
 (`bazel build //client:libevenshard.so`), or where EVENSHARD_LIBRARY says.
 """
 
+import importlib
 import importlib.util
 
 from evenshard import _environment
@@ -45,6 +47,12 @@ def workers() -> int:
     return _environment.workers()
 
 
+# The modules of what needs PyTorch.
+_NEED_TORCH = {
+    "Optimizer": "evenshard.optimizer",
+    "DistributedOptimizer": "evenshard.distributed_optimizer",
+}
+
 __version__ = "0.1.0"
 
 __all__ = [
@@ -69,21 +77,21 @@ __all__ = [
 ]
 
 if importlib.util.find_spec("torch") is not None:
-    __all__.insert(0, "Optimizer")
+    __all__ += _NEED_TORCH
 
 
 def __getattr__(name):
     # PyTorch takes seconds to load, and Worker does not need it.
-    if name != "Optimizer":
+    if name not in _NEED_TORCH:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     try:
-        from evenshard.optimizer import Optimizer
+        module = importlib.import_module(_NEED_TORCH[name])
     except ImportError as error:
         raise ImportError(
-            f"evenshard.Optimizer needs PyTorch: {error}; evenshard.Worker does not"
+            f"evenshard.{name} needs PyTorch: {error}; evenshard.Worker does not"
         ) from error
-    globals()["Optimizer"] = Optimizer
-    return Optimizer
+    globals()[name] = getattr(module, name)
+    return globals()[name]
 
 
 def __dir__():

@@ -158,7 +158,8 @@ class Optimizer(Training, torch.optim.Optimizer):
         self._join_run(assign_given_state)
         if self._handle.waits_in_forward:
             self._reads = ParameterReads(self._model, self._tensors, self._exchange.wait_for)
-        self._watch_gradients()
+        trained = [i for i, item in enumerate(self._tensors) if item.is_parameter]
+        self._watch_gradients(trained, self._handle.pushes_early)
         for module in self._model.modules():
             hook = Hook(lambda *_: self._assignments.check_load())
             self._hooks.append(module._register_load_state_dict_pre_hook(hook))

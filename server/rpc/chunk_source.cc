@@ -90,6 +90,11 @@ absl::StatusOr<std::unique_ptr<ChunkSource>> SnapshotSource(std::shared_ptr<Shar
                                                             const SnapshotRequest& request,
                                                             std::function<void()> wake) {
   RETURN_IF_ERROR(Check(*shard, request));
+  if (shard->config().proto().optimizer().kind() == OptimizerConfig::MEAN) {
+    return absl::FailedPreconditionError(
+        "the shards of this run have mean gradients and no parameters (optimizer.kind MEAN); "
+        "allowed: to have a worker's program save its model");
+  }
   ASSIGN_OR_RETURN(std::unique_ptr<Snapshots::Reader> reader,
                    shard->snapshots().Open(request.iteration(), std::move(wake)));
   return std::make_unique<SnapshotChunks>(std::move(shard), request.iteration(), request.encoding(),

@@ -122,7 +122,7 @@ absl::Status CheckFormat(const PlannedConfig& config, const Gradient& gradient,
 absl::Status CheckFinite(const PlannedConfig& config, const Gradient& gradient,
                          StoredChunk& stored) {
   const Chunk& chunk = stored.info();
-  if (config.IsBuffer(chunk)) return absl::OkStatus();
+  if (!config.MustBeFinite(chunk)) return absl::OkStatus();
   const GradientHeader& header = gradient.header;
   const auto encoding = static_cast<Encoding>(header.encoding);
   const int64_t bad = FindNonFinite(encoding, gradient.data);

@@ -4,6 +4,7 @@
 #include <cmath>
 #include <limits>
 #include <numbers>
+#include <type_traits>
 
 namespace evenshard {
 namespace {
@@ -86,6 +87,13 @@ struct AdaGradRule {
   float learning_rate, epsilon;
 };
 
+struct MeanRule {
+  static constexpr int kSlots = 0;
+  static constexpr bool kDecays = false;
+  MeanRule(const UpdateNumbers& numbers, int64_t update) {}
+  void operator()(float g, float& w) const { w = g; }
+};
+
 // The preparation of a gradient for the rule.
 struct Preparation {
   float scale, clip_value, weight_decay;
@@ -101,7 +109,8 @@ EVENSHARD_VECTORIZED void Update(const Rule rule, const Preparation preparation,
     float g = preparation.scale * (kHasSum ? sum[i] + gradient[i] : gradient[i]);
     g = g < -limit ? -limit : g;
     g = g > limit ? limit : g;
-    g += preparation.weight_decay * parameters[i];
+    // Not even 0 times what was there before, which need not be finite.
+    if constexpr (!std::is_same_v<Rule, MeanRule>) g += preparation.weight_decay * parameters[i];
     if constexpr (Rule::kSlots == 0) {
       rule(g, parameters[i]);
     } else if constexpr (Rule::kSlots == 1) {
@@ -147,6 +156,8 @@ std::unique_ptr<const Optimizer> Optimizer::Create(const OptimizerConfig& config
       return std::make_unique<ElementwiseOptimizer<AdaGradRule>>(config, clip_value);
     case OptimizerConfig::ADAMW:
       return std::make_unique<ElementwiseOptimizer<AdamWRule>>(config, clip_value);
+    case OptimizerConfig::MEAN:
+      return std::make_unique<ElementwiseOptimizer<MeanRule>>(config, clip_value);
   }
   return std::make_unique<ElementwiseOptimizer<SgdRule>>(config, clip_value);
 }

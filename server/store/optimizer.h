@@ -43,6 +43,7 @@ struct UpdateNumbers {
 //   ADAGRAD   s += g * g;  w -= lr * g / (sqrt(s) + epsilon)    (Duchi et al. 2011)
 //   ADAMW     w *= 1 - lr * weight_decay, then ADAM with a g that has no weight decay
 //             (Loshchilov and Hutter 2019, algorithm 2, in the form of PyTorch's AdamW)
+//   MEAN      w = g, without weight decay
 class Optimizer {
  public:
   // Gradient elements are clipped to [-clip_value, clip_value]; 0 turns clipping off. What the

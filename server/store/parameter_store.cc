@@ -51,7 +51,7 @@ absl::Status StoredChunk::AddSquares(const SquareRule& rule, float scale, int64_
 
 absl::Status StoredChunk::ApplySum(float scale, const UpdateRate& rate) {
   CountedTime time(&counters_->apply_nanoseconds);
-  if (const int64_t bad = FindNonFinite(sum_, info_.size); bad >= 0 && !is_buffer_) {
+  if (const int64_t bad = FindNonFinite(sum_, info_.size); bad >= 0 && must_be_finite_) {
     return OutOfRange("the sum of the gradients", bad, rate.iteration);
   }
   CountUpdate(rate);
@@ -106,7 +106,7 @@ absl::Status StoredChunk::Apply(const float* sum, const Segments& gradient, Enco
                       });
     return bad;
   };
-  if (sum != nullptr) {
+  if (sum != nullptr && must_be_finite_) {
     const int64_t bad = first_bad([&](int64_t first, const UnalignedFloat* floats, int64_t count) {
       const int64_t in_run = FindNonFiniteSum(sum + first, floats, count);
       return in_run < 0 ? -1 : first + in_run;
@@ -153,7 +153,7 @@ int64_t StoredChunk::ApplyRun(int64_t first, int64_t count, const float* sum,
       optimizer_->Apply(run, gradient + (begin - first), scale, numbers,
                         static_cast<int64_t>(clock_.steps));
     }
-    if (is_buffer_ || bad >= 0) continue;  // the update is completed all the same
+    if (!must_be_finite_ || bad >= 0) continue;  // the update is completed all the same
     int64_t in_run = FindNonFinite(run.parameters.data(), size);
     for (int slot = 0; slot < optimizer_->slots() && in_run < 0; ++slot) {
       in_run = FindNonFinite(run.slots[slot], size);
@@ -220,8 +220,8 @@ absl::StatusOr<std::unique_ptr<ParameterStore>> ParameterStore::Create(const Pla
     float* const sum =
         store->sums_.data() == nullptr ? nullptr : store->sums_.data() + chunk.shard_offset;
     store->index_of_[id] = static_cast<int>(store->chunks_.size());
-    store->chunks_.emplace_back(chunk, tensor, config.is_from_workers(), state, sum,
-                                optimizer_of[chunk.tensor], &store->counters_);
+    store->chunks_.emplace_back(chunk, tensor, config.MustBeFinite(chunk), config.is_from_workers(),
+                                state, sum, optimizer_of[chunk.tensor], &store->counters_);
   }
   return store;
 }

@@ -55,11 +55,12 @@ struct AgreedNorm {
 class StoredChunk {
  public:
   // All objects that the arguments refer to must outlive the chunk.
-  StoredChunk(const Chunk& info, const Tensor& tensor, bool begins_empty, OptimizerSpan state,
-              float* sum, const Optimizer* optimizer, ShardCounters* counters)
+  StoredChunk(const Chunk& info, const Tensor& tensor, bool must_be_finite, bool begins_empty,
+              OptimizerSpan state, float* sum, const Optimizer* optimizer, ShardCounters* counters)
       : info_(info),
         tensor_name_(tensor.name),
         is_buffer_(tensor.role == TensorRole::kBuffer),
+        must_be_finite_(must_be_finite),
         begins_empty_(begins_empty),
         state_(state),
         sum_(sum),
@@ -138,7 +139,8 @@ class StoredChunk {
 
   const Chunk& info_;
   const std::string& tensor_name_;
-  const bool is_buffer_;  // an update replaces the values, which need not be finite
+  const bool is_buffer_;       // an update replaces the values
+  const bool must_be_finite_;  // PlannedConfig::MustBeFinite
   const bool begins_empty_;
   const OptimizerSpan state_;
   float* const sum_;

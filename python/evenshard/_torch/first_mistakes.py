@@ -14,6 +14,7 @@ from evenshard import errors
 _Init = TypeVar("_Init")
 _PARALLEL = {"DistributedDataParallel", "DataParallel", "FullyShardedDataParallel"}
 _AN_OPTIMIZER = "optimizer=torch.optim.SGD(model.parameters(), lr=0.1)"
+_DISTRIBUTED_CALL = "evenshard.DistributedOptimizer(optimizer, model)"
 _CALL = f"evenshard.Optimizer(model, {_AN_OPTIMIZER})"
 
 
@@ -44,6 +45,36 @@ def explained(init: _Init) -> _Init:
                 f"{len(arguments)} arguments without a name, allowed: {' and '.join(places)}; give"
                 f" the others by name, as in {_CALL}"
             )
+        return init(self, *arguments, **options)  # type: ignore[operator]
+
+    return check  # type: ignore[return-value]
+
+
+def explained_distributed(init: _Init) -> _Init:
+    """The same for an __init__ with the arguments optimizer, model and config."""
+    signature = inspect.signature(init)  # type: ignore[arg-type]
+
+    @functools.wraps(init)  # type: ignore[arg-type]
+    def check(self, *arguments, **options):
+        try:
+            given = signature.bind(self, *arguments, **options).arguments
+        except TypeError as error:
+            raise errors.InvalidArgument(
+                f"DistributedOptimizer: {error}, allowed: {_DISTRIBUTED_CALL}, and by name"
+                f" {', '.join(list(signature.parameters)[3:])}"
+            ) from None
+        if not isinstance(given["optimizer"], torch.optim.Optimizer):
+            raise errors.InvalidArgument(
+                f"optimizer: is {_named(given['optimizer'])}, allowed: an optimizer of torch.optim"
+                f" or of your own: {_DISTRIBUTED_CALL}"
+            )
+        if given["optimizer"].__class__.__module__.startswith("evenshard."):
+            raise errors.InvalidArgument(
+                f"optimizer: is {_named(given['optimizer'])}, allowed: one that Evenshard does not"
+                " have yet"
+            )
+        _check_model(given["model"])
+        _check_config(given.get("config"))
         return init(self, *arguments, **options)  # type: ignore[operator]
 
     return check  # type: ignore[return-value]

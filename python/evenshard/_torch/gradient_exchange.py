@@ -7,6 +7,7 @@ from collections.abc import Iterable
 
 import torch
 
+from evenshard import errors
 from evenshard._torch.model_exchange import ModelExchange
 
 
@@ -29,7 +30,15 @@ class GradientExchange(ModelExchange):
             return
         numbers = list(numbers)
         super()._received([i for i in numbers if not self._tensors[i].is_parameter])
-        trained = [i for i in numbers if self._tensors[i].is_parameter and i not in self.left_out]
+        trained = [i for i in numbers if self._tensors[i].is_parameter]
+        for i in self.left_out.intersection(trained):
+            if self.handle.updates(i) != self._updates[i]:
+                raise errors.FailedPrecondition(
+                    f"{self._tensors[i].name}: another worker has stepped another"
+                    f" DistributedOptimizer of the model in iteration {self.iteration - 1};"
+                    " allowed: the same order in all workers"
+                )
+        trained = [i for i in trained if i not in self.left_out]
         with torch.no_grad():
             self._placement.received(list(self._means(trained)))
         self._missing.difference_update(numbers)

@@ -15,16 +15,14 @@ _log = logging.getLogger("evenshard")
 
 
 class OwnChanges:
-    """Watches the gradients of one model."""
+    """Watches the gradients of some parameters of a model."""
 
-    def __init__(self, tensors: list[ModelTensor]):
-        self._versions = {}  # of gradients as backward() left them, by the tensor's number
+    def __init__(self, parameters: list[ModelTensor]):
+        self._versions = {}  # of gradients as backward() left them, by the parameter's number
         self.hooks = [
-            on_gradient(item.tensor, self._noting(i, item))
-            for i, item in enumerate(tensors)
-            if item.is_parameter
+            on_gradient(item.tensor, self._noting(i, item)) for i, item in enumerate(parameters)
         ]
-        self._tensors = tensors
+        self._parameters = parameters
 
     def _noting(self, i, item):
         def note(*_):
@@ -35,13 +33,13 @@ class OwnChanges:
     def look(self) -> None:
         """In step(). Warns of the first change, and watches no longer."""
         for i, version in self._versions.items():
-            gradient = self._tensors[i].tensor.grad
+            gradient = self._parameters[i].tensor.grad
             if gradient is not None and gradient._version != version:
                 _log.warning(
                     "%s: its gradient was changed between backward() and step(), in this worker and"
                     " before the mean. clip_grad_norm_ would clip each worker's gradient by itself:"
                     " evenshard.Optimizer(..., clip_grad_norm=) clips the mean",
-                    self._tensors[i].name,
+                    self._parameters[i].name,
                 )
                 for hook in self.hooks:
                     hook.remove()

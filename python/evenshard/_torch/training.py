@@ -1,12 +1,12 @@
-"""What evenshard.Optimizer and evenshard.DistributedOptimizer have in common: the place in a run, and
-what a training loop does beside step()."""
+"""What evenshard.Optimizer and evenshard.DistributedOptimizer have in common: the place in a run,
+and what a training loop does beside step()."""
 
 from __future__ import annotations
 
 import contextlib
 import functools
 import types
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import torch
 
@@ -20,11 +20,13 @@ from evenshard._torch.uneven_ends import UnevenEnds
 
 
 class Training:
-    """One model's place in a run. Whoever derives from it has `_begin(contributes)`, which begins
-    an iteration, and calls `_join_run` and `_watch_gradients`."""
+    """One model's place in a run. Whoever derives from it has `zero_grad()` and
+    `_begin(contributes)`, which begins an iteration, and calls `_join_run` and
+    `_watch_gradients`."""
 
     _handle: Handle
     _exchange: ModelExchange
+    zero_grad: Callable[..., None]
 
     def _set_model(self, model):
         self._model = model
@@ -50,15 +52,14 @@ class Training:
             self._exchange.release()
             raise
 
-    def _watch_gradients(self):
-        """Has the gradients pushed early, or their changes noticed, as the schedule says."""
-        if self._handle.pushes_early:
-            for i, item in enumerate(self._tensors):
-                if item.is_parameter:
-                    ready = functools.partial(self._gradient_ready, i)
-                    self._hooks.append(on_gradient(item.tensor, ready))
+    def _watch_gradients(self, numbers, early):
+        """Has the gradients of these parameters pushed early, or changes of them noticed."""
+        if early:
+            for i in numbers:
+                ready = functools.partial(self._gradient_ready, i)
+                self._hooks.append(on_gradient(self._tensors[i].tensor, ready))
         elif self._handle.waits_for_workers and self._handle.workers > 1:
-            self._own_changes = OwnChanges(self._tensors)
+            self._own_changes = OwnChanges([self._tensors[i] for i in numbers])
             self._hooks += self._own_changes.hooks
 
     def _take_over(self, optimizer):
@@ -189,14 +190,23 @@ class Training:
                 self._let_go()
 
     def _let_go(self):
+        self._give_back()
+        self._exchange.release()
+
+    def _give_back(self):
+        """Leaves the script's objects as they were."""
         if self._given is not None:
             del self._given.step
             if self._step_of_given is not None:
                 self._given.step = self._step_of_given
+            self._given = None
+        self._remove_hooks()
+
+    def _remove_hooks(self):
         for hook in self._hooks:
             hook.remove()
         self._hooks.clear()
-        self._exchange.release()
+        self._own_changes = None
 
     def __enter__(self):
         return self

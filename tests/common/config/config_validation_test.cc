@@ -212,6 +212,33 @@ TEST_CASE("shard addresses are checked one by one and against each other") {
   CHECK(Valid(any_port).address(1) == "h:0");
 }
 
+TEST_CASE("with MEAN the workers have the rule, and the shards no parameters") {
+  const std::string config =
+      "model { from_workers {} }\npartition { scheme: STRIPED }\nworkers: 2\n"
+      "shard { address: 'h:1' }\nupdate { policy: SYNC }\noptimizer { kind: MEAN }\n";
+  CHECK(Valid(config, {"optimizer.stepped_by=torch.optim.Adam"}).workers() == 2);
+  CHECK(ErrorOf(config, {"update.policy=ASYNC"}) ==
+        "--set update.policy=ASYNC: update.policy: is ASYNC, allowed: SYNC with optimizer.kind "
+        "MEAN, the "
+        "mean over all workers");
+  CHECK(ErrorOf(config, {"update.non_finite=SKIP"}) ==
+        "--set update.non_finite=SKIP: update.non_finite: is given, and optimizer.kind is MEAN, "
+        "where "
+        "what is not finite reaches all workers; allowed: without it");
+  CHECK(absl::StrContains(
+      ErrorOf(config, {"recovery.checkpoint={folder: 'c' every_seconds: 5}"}),
+      "recovery.checkpoint: is given, and optimizer.kind is MEAN, where the shards have no "
+      "parameters that could be saved; allowed: without it"));
+  CHECK(ErrorOf(config, {"optimizer.learning_rate=1"}) ==
+        "--set optimizer.learning_rate=1: optimizer.learning_rate: is given, and optimizer.kind is "
+        "MEAN, where the workers' own optimizers have the rule; allowed: without it");
+  CHECK(absl::StrContains(ErrorWithMore("optimizer { kind: MEAN }"),
+                          "optimizer.kind: is MEAN, allowed: SGD, MOMENTUM, NESTEROV, ADAM, "
+                          "ADAGRAD, ADAMW; MEAN only with model.from_workers"));
+  CHECK(ErrorWithMore("optimizer { stepped_by: 'x' }") ==
+        "f:17: optimizer.stepped_by: has no effect with SGD, allowed: only with MEAN");
+}
+
 TEST_CASE("fields without effect and combinations that cannot work are refused") {
   CHECK(ErrorWithMore("optimizer { momentum: 0.9 }") ==
         "f:17: optimizer.momentum: has no effect with SGD, allowed: only with MOMENTUM, NESTEROV");

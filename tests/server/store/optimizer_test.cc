@@ -5,6 +5,7 @@
 #include <catch2/catch.hpp>
 #include <cmath>
 #include <cstring>
+#include <limits>
 #include <random>
 #include <string>
 #include <vector>
@@ -12,6 +13,7 @@
 namespace evenshard {
 namespace {
 
+// Those that update parameters; MEAN replaces them.
 constexpr std::array<OptimizerConfig::Kind, 6> kKinds = {
     OptimizerConfig::SGD,  OptimizerConfig::MOMENTUM, OptimizerConfig::NESTEROV,
     OptimizerConfig::ADAM, OptimizerConfig::ADAGRAD,  OptimizerConfig::ADAMW};
@@ -80,6 +82,9 @@ struct Reference {
         state0 = state0 + g * g;
         w = w - lr * g / (epsilon + std::sqrt(state0));
         break;
+      case OptimizerConfig::MEAN:
+        w = gradient;
+        break;
     }
   }
 };
@@ -135,6 +140,20 @@ TEST_CASE("a gradient of zeros in the first update leaves the parameters of ever
     optimizer->Apply(state.Whole(), Unaligned(zeros.data()), 1, optimizer->NumbersOf(0), 1);
     CHECK(state.parameters == std::vector<float>{1, -2, 3});
   }
+}
+
+TEST_CASE("MEAN gives the mean gradient, whatever was there before, and what is not finite too") {
+  const float infinity = std::numeric_limits<float>::infinity();
+  OptimizerConfig config;
+  config.set_kind(OptimizerConfig::MEAN);
+  const auto optimizer = Optimizer::Create(config, 0);
+  CHECK(optimizer->slots() == 0);
+  State state({std::nanf(""), infinity, 1, 5});
+  const std::vector<float> gradient{1, 2, -infinity, 3}, sum{1, 0, 1, 5};
+  OptimizerSpan span = state.Whole();
+  span.sum = sum.data();
+  optimizer->Apply(span, Unaligned(gradient.data()), 0.5f, optimizer->NumbersOf(0), 1);
+  CHECK(state.parameters == std::vector<float>{1, 1, -infinity, 4});
 }
 
 TEST_CASE("an optimizer uses as many slots as it says") {

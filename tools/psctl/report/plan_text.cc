@@ -40,7 +40,10 @@ std::string Heading(const PlannedConfig& config) {
       FormatBytes(FloatBytes(config.model().element_count())), ", ",
       Plural(config.plan().chunks().size(), "chunk"), "\nchunks of at most ",
       FormatCount(config.plan_choice().chunk_bytes),
-      " B: ", config.plan_choice().chunk_bytes_reason, "\n");
+      " B: ", config.plan_choice().chunk_bytes_reason, "\n",
+      config.proto().optimizer().kind() == OptimizerConfig::MEAN
+          ? "shards keep the mean gradient and no parameters, which the workers have\n"
+          : "");
 }
 
 // Returns the stretch of layers in which the load is least even, or nothing for one shard.

@@ -1,0 +1,304 @@
+"""evenshard.DistributedOptimizer: the script's own optimizer, with the mean gradient of all workers."""
+
+from __future__ import annotations
+
+import json
+import os
+import weakref
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import torch
+
+from evenshard import _exit, _library, errors
+from evenshard._handle import Handle
+from evenshard._torch import first_mistakes as _first_mistakes
+from evenshard._torch import grad_scaler as _grad_scaler
+from evenshard._torch import stepped_by as _stepped_by
+from evenshard._torch.gradient_exchange import GradientExchange
+from evenshard._torch.gradient_hooks import on_gradient
+from evenshard._torch.training import Training
+
+# By model, as long as its worker is open: the optimizers that share it, in their order.
+_sharing: weakref.WeakKeyDictionary[torch.nn.Module, list] = weakref.WeakKeyDictionary()
+
+
+class DistributedOptimizer(Training, torch.optim.Optimizer):
+    """Steps an optimizer of the script by the mean of all workers' gradients, as one process does
+    with all their batches at once.
+
+        optimizer = torch.optim.RMSprop(model.parameters(), lr=1e-3)
+        optimizer = evenshard.DistributedOptimizer(optimizer, model)
+        for batch, target in batches:
+            optimizer.zero_grad()
+            loss(model(batch), target).backward()
+            optimizer.step()
+
+    step() exchanges the gradients: afterwards each parameter's `grad` is the mean, and None if no
+    worker had a gradient of it. Then the optimizer steps, in every worker alike: any optimizer of
+    torch.optim or of one's own, whose step() needs no closure. The shards keep no parameters.
+
+    synchronize() does the exchange alone. What lies between it and step() has the mean gradient:
+
+        loss.backward()
+        optimizer.synchronize()
+        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        optimizer.step()
+
+    GradScaler needs it too, before unscale_() and its step(). Infinities and NaN reach all workers,
+    as in DistributedDataParallel.
+
+    What of the model is exchanged, and when gradients travel, is as with evenshard.Optimizer, but
+    for the schedule FULL, which is refused. At the start of a run parameters, frozen parameters and
+    buffers are those of rank 0. After that the script may change parameters as it does in one
+    process, the same way in all workers.
+
+    Several optimizers share a run if each is given the same model, such as an nn.ModuleDict of a
+    generator and a discriminator. Each step() exchanges the gradients of the parameters that its
+    optimizer has, and all workers call them in the same order. Gradients then travel in step(),
+    whatever the schedule.
+
+    The options of the optimizers and their learning rates must be the same in all workers. Their
+    state lives in the workers: a worker that was started again is refused, and so are checkpoints.
+    """
+
+    # GradScaler leaves it to step() to look for infinities and to divide.
+    _step_supports_amp_scaling = True
+
+    @_first_mistakes.explained_distributed
+    def __init__(  # pylint: disable=super-init-not-called
+        self,
+        optimizer: torch.optim.Optimizer,
+        model: torch.nn.Module,
+        config: str | os.PathLike | None = None,
+        *,
+        rank: int | None = None,
+        overrides: Iterable[str] | None = None,
+        coordinator: str | None = None,
+    ):
+        """Joins the run, and waits until its shards are up. Then the model has rank 0's values.
+        With a model that another DistributedOptimizer has: shares its worker.
+
+        The other arguments are those of evenshard.Optimizer. The config has no `optimizer`.
+
+        Errors: ConfigError, TensorError, DeadlineExceeded, FailedPrecondition, InvalidArgument.
+        """
+        _exit.prepare()
+        self._given = None
+        self._optimizer = optimizer
+        self._set_model(model)
+        self._owned = _stepped_by.parameters_of(optimizer, self._tensors)
+        self._numbers = (_library.CHyperparameters * len(self._tensors))()
+        self._is_synchronized = False
+        self._sharing = _sharing.setdefault(model, [])
+        if self._sharing:
+            self._share(self._sharing[0])
+        else:
+            self._join(config, rank, overrides, coordinator)
+        self._sharing.append(self)
+        for each in self._sharing:
+            each._watch()
+        self._step_given = optimizer.step
+        self._take_over(optimizer)
+        _exit.watch(self)
+
+    def _join(self, config, rank, overrides, coordinator):
+        rule = f"kind: MEAN stepped_by: {json.dumps(_stepped_by.text_of(self._optimizer))}"
+        self._handle = Handle(
+            self._declared(), config=config, rank=rank, optimizer=rule, overrides=overrides,
+            coordinator=coordinator,
+        )
+        if self._handle.waits_in_forward:
+            raise errors.ConfigError(
+                "exchange.schedule: is FULL, by which gradients come back after step(), and"
+                " DistributedOptimizer steps with them; allowed: BACKWARD, SEQUENTIAL"
+            )
+        self._exchange = GradientExchange(self._handle, self._tensors)
+        self._join_run(self._refuse_late_start)
+
+    def _watch(self):
+        """Anew whenever a further optimizer shares the worker."""
+        self._remove_hooks()
+        early = self._handle.pushes_early and len(self._sharing) == 1
+        self._watch_gradients(self._owned, early)
+        if not early:
+            for i in self._owned:
+                self._hooks.append(on_gradient(self._tensors[i].tensor, self._has_new_gradient))
+
+    def _has_new_gradient(self, *_):
+        self._is_synchronized = False
+
+    def _refuse_late_start(self):
+        if self._handle.iteration > 0:
+            raise errors.FailedPrecondition(
+                f"the run has {self._handle.iteration} iterations behind it, and its parameters and"
+                " the optimizer's state are in the other workers; allowed: all workers of"
+                " DistributedOptimizer from the start, or evenshard.Optimizer, whose shards have"
+                " both"
+            )
+
+    def _share(self, first):
+        """A further optimizer on the model of `first`."""
+        for other in self._sharing:
+            both = [self._tensors[i].name for i in sorted(self._owned & other._owned)]
+            if both:
+                raise errors.InvalidArgument(
+                    f"optimizer: has {', '.join(both)}, which another DistributedOptimizer of this"
+                    " model has; allowed: each parameter in one"
+                )
+        first._exchange.require_between("DistributedOptimizer for a model that has one")
+        self._handle, self._exchange = first._handle, first._exchange
+        self._uneven_ends = first._uneven_ends
+
+    # The iteration.
+
+    @torch.no_grad()
+    def step(self, closure: Callable | None = None, **options) -> Any:
+        """Exchanges the gradients, unless synchronize() has, and steps the optimizer. Returns what
+        `closure`, which computes them, has returned. `options` are GradScaler's.
+
+        Errors: those of the exchange; FailedPrecondition if GradScaler calls it without a
+        synchronize() before.
+        """
+        _exit.goes_on()
+        loss = None
+        if closure is not None:
+            with torch.enable_grad():
+                loss = closure()
+        scaled = None
+        if "grad_scaler" in options or getattr(self, "found_inf", None) is not None:
+            if not self._is_synchronized:
+                raise errors.FailedPrecondition(
+                    "GradScaler: looks for infinities in this worker's gradients only; allowed:"
+                    " optimizer.synchronize() after backward(), before scaler.unscale_() and"
+                    " scaler.step()"
+                )
+            scaled = _grad_scaler.state_of(self, options.get("grad_scaler"))
+        self.synchronize()
+        self._is_synchronized = False
+        is_infinite, scale = scaled or (False, None)
+        if not is_infinite:
+            for i in self._owned if scale is not None else ():
+                if (gradient := self._tensors[i].tensor.grad) is not None:
+                    gradient.div_(scale)
+            self._step_given()
+        return loss
+
+    def synchronize(self) -> None:
+        """Exchanges the gradients: then each parameter's `grad` is the mean of all workers'. Does
+        nothing if that has been done since the last backward() or step()."""
+        with self._exchange.threads.lock:
+            if self._is_synchronized:
+                return
+            self._uneven_ends.check_step(self._has_gradient())
+            if self._own_changes is not None:
+                self._own_changes.look()
+            if self._exchange.is_begun:
+                self._check_frozen()
+            else:
+                self._begin(True)
+            self._exchange.finish(True, None)
+            self._is_synchronized = True
+
+    def abandon(self) -> None:
+        """In place of step(), for a batch that was given up, as after an exception in the forward
+        or backward pass: takes part in the iteration without a gradient, and steps by the mean of
+        the others. What backward() has pushed already, under BACKWARD, counts in it."""
+        _exit.goes_on()
+        with self._exchange.threads.lock:
+            if not self._exchange.is_begun:
+                self._begin(False)
+            self.zero_grad()
+            self._exchange.abandon()
+        self._step_for_others()
+
+    def _take_part(self):
+        if len(self._sharing) > 1:
+            raise errors.FailedPrecondition(
+                "join(): two DistributedOptimizers share this run, and nobody knows which of them"
+                " the others step; allowed: the same number of steps in all workers"
+            )
+        is_over = super()._take_part()
+        if not is_over:
+            self._step_for_others()
+        return is_over
+
+    def _step_for_others(self):
+        if self._has_gradient():
+            self._step_given()
+        self._is_synchronized = False
+        self.zero_grad()
+
+    def _has_gradient(self):
+        return self._exchange.has_pushed or any(
+            self._tensors[i].tensor.grad is not None for i in self._owned
+        )
+
+    def _begin(self, contributes):
+        self._check_frozen()
+        self._is_synchronized = False
+        for group in self._optimizer.param_groups:
+            rate = _library.hyperparameters(float(group.get("lr", 0)))
+            for parameter in group["params"]:
+                if (i := self._exchange.number_of(parameter)) is not None:
+                    self._numbers[i] = rate
+        none = _library.hyperparameters()
+        self._exchange.left_out = set()
+        for i, item in enumerate(self._tensors):
+            if item.is_parameter and i not in self._owned:
+                self._exchange.left_out.add(i)
+                self._numbers[i] = none
+        self._exchange.begin(contributes, self._numbers)
+
+    # What else an optimizer of torch.optim does: the optimizer that was given does it.
+
+    @property
+    def param_groups(self) -> list[dict]:
+        return self._optimizer.param_groups
+
+    @property
+    def state(self) -> Any:
+        return self._optimizer.state
+
+    @property
+    def defaults(self) -> dict:
+        return self._optimizer.defaults
+
+    def zero_grad(self, *arguments, **options) -> None:
+        self._optimizer.zero_grad(*arguments, **options)
+
+    def state_dict(self) -> dict:
+        """The given optimizer's, which is the same in all workers."""
+        return self._optimizer.state_dict()
+
+    def load_state_dict(self, state_dict: dict) -> None:
+        """As with the given optimizer, in all workers alike."""
+        self._optimizer.load_state_dict(state_dict)
+
+    def add_param_group(self, param_group: dict) -> None:
+        raise errors.FailedPrecondition(
+            "add_param_group: the workers have agreed on their optimizers already; allowed: all"
+            " groups before evenshard.DistributedOptimizer is made"
+        )
+
+    def __repr__(self) -> str:
+        return f"DistributedOptimizer of {self._optimizer!r}"
+
+    # The end.
+
+    def close(self, error: str | None = None) -> None:
+        """As Optimizer.close(). A worker that several optimizers share leaves with the last one, or
+        at once with an error."""
+        if self in self._sharing and len(self._sharing) > 1 and error is None:
+            self._sharing.remove(self)
+            _exit.forget(self)
+            self._give_back()
+            return
+        super().close(error)
+
+    def _let_go(self):
+        super()._let_go()
+        for other in self._sharing:
+            _exit.forget(other)
+            other._give_back()
+        self._sharing.clear()

@@ -1,0 +1,469 @@
+"""evenshard.DistributedOptimizer against one process that has all batches: the script's own
+optimizer, with the mean gradient."""
+
+import itertools
+import unittest
+
+from tests.python import fixture
+from tests.python.script import Script, outcomes_of, reference_of
+
+torch = fixture.torch
+if torch is not None:
+    from torch import nn
+
+    import evenshard
+
+_STEPS = 5
+_SCHEDULES = ("BACKWARD", "SEQUENTIAL")
+_SCHEMES = ("STRIPED", "MEMORY_BASED", "LAYER_BASED")
+_WIDE = 130  # a square of so many is pushed at once
+
+
+class _Adafactor(torch.optim.Optimizer if torch is not None else object):
+    """Shazeer and Stern 2018 with factored second moments, without momentum: a rule that is not
+    element by element, so that no shard could have it."""
+
+    def __init__(self, parameters, lr):
+        super().__init__(parameters, {"lr": lr})
+
+    @torch.no_grad() if torch is not None else lambda step: step
+    def step(self, closure=None):
+        for group in self.param_groups:
+            for p in group["params"]:
+                if p.grad is not None:
+                    p.sub_(group["lr"] * self._update(self.state[p], p.grad))
+
+    @staticmethod
+    def _update(state, gradient):
+        squares = gradient.square() + 1e-6
+        moments = [squares] if squares.dim() < 2 else [squares.mean(0), squares.mean(1)]
+        kept = state.setdefault("moments", [torch.zeros_like(m) for m in moments])
+        for old, new in zip(kept, moments):
+            old.lerp_(new, 0.1)
+        if len(kept) == 1:
+            update = gradient / kept[0].sqrt()
+        else:
+            update = gradient / (torch.outer(kept[1], kept[0]) / kept[1].mean()).sqrt()
+        return update / max(1.0, float(update.square().mean().sqrt()))
+
+
+def _mlp():
+    torch.manual_seed(1)
+    return nn.Sequential(
+        nn.Linear(6, _WIDE), nn.Tanh(), nn.Linear(_WIDE, _WIDE), nn.Tanh(), nn.Linear(_WIDE, 5)
+    )
+
+
+def _distributed(script, optimizer, model):
+    return evenshard.DistributedOptimizer(optimizer, model) if script.is_worker else optimizer
+
+
+def _synchronize(script, optimizer):
+    if script.is_worker:
+        optimizer.synchronize()
+
+
+def _loss(script, model, step):
+    inputs, targets = script.batch(step)
+    return nn.functional.mse_loss(model(inputs), targets)
+
+
+def _sgd(parameters):
+    return torch.optim.SGD(parameters, lr=0.1, momentum=0.9)
+
+
+def _train(script, rule=_sgd, *, model=None, between=None, after=None):
+    """A loop that does something else between backward() and step(), and after it."""
+    model = model or _mlp()
+    optimizer = _distributed(script, rule(model.parameters()), model)
+    seen = []
+    for step in range(_STEPS):
+        optimizer.zero_grad()
+        _loss(script, model, step).backward()
+        if between:
+            seen.append(between(script, model, optimizer))
+        optimizer.step()
+        if after:
+            seen.append(after(script, model, optimizer))
+    return seen, model.state_dict()
+
+
+def _with_rule(rule):
+    def train(script):
+        return _train(script, rule, after=lambda _, model, __: [
+            p.detach().clone() for p in model.parameters()
+        ])
+    return train
+
+
+def _rules():
+    return {
+        "SGD": _with_rule(_sgd),
+        "Adam": _with_rule(lambda p: torch.optim.Adam(p, lr=1e-3, eps=1e-3)),
+        "RMSprop": _with_rule(lambda p: torch.optim.RMSprop(p, lr=1e-3, eps=1e-2, momentum=0.5)),
+        "Adafactor": _with_rule(lambda p: _Adafactor(p, lr=1e-3)),
+    }
+
+
+# Habits that give what one process gives.
+
+
+def clipping_by_norm(script):
+    def clip(script, model, optimizer):
+        _synchronize(script, optimizer)
+        return torch.nn.utils.clip_grad_norm_(model.parameters(), 0.05)
+    return _train(script, between=clip)
+
+
+def clipping_by_value(script):
+    def clip(script, model, optimizer):
+        _synchronize(script, optimizer)
+        torch.nn.utils.clip_grad_value_(model.parameters(), 1e-3)
+    return _train(script, between=clip)
+
+
+def logging_gradients(script):
+    def norms(_, model, __):
+        return [p.grad.norm() for p in model.parameters()]
+    return _train(script, after=norms)
+
+
+def synchronizing_twice(script):
+    def twice(script, _, optimizer):
+        _synchronize(script, optimizer)
+        _synchronize(script, optimizer)
+    return _train(script, between=twice)
+
+
+def leaving_a_step_out(script):
+    """The mean shows all workers the same, so that all do the same with it."""
+    model = _mlp()
+    optimizer = _distributed(script, _sgd(model.parameters()), model)
+    for step in range(_STEPS):
+        optimizer.zero_grad()
+        _loss(script, model, step).backward()
+        _synchronize(script, optimizer)
+        if step != 2:
+            optimizer.step()
+    return model.state_dict()
+
+
+def a_further_backward_after_synchronizing(script):
+    model = _mlp()
+    optimizer = _distributed(script, _sgd(model.parameters()), model)
+    for step in range(_STEPS):
+        optimizer.zero_grad()
+        _loss(script, model, step).backward()
+        _synchronize(script, optimizer)
+        _loss(script, model, 10 + step).backward()
+        optimizer.step()
+    return model.state_dict()
+
+
+def accumulating(script):
+    model = _mlp()
+    optimizer = _distributed(script, _sgd(model.parameters()), model)
+    for step in range(_STEPS):
+        optimizer.zero_grad()
+        with script.no_sync(optimizer):
+            _loss(script, model, 2 * step).backward()
+        _loss(script, model, 2 * step + 1).backward()
+        optimizer.step()
+    return model.state_dict()
+
+
+def without_forgetting_gradients(script):
+    model = _mlp()
+    optimizer = _distributed(script, _sgd(model.parameters()), model)
+    for step in range(_STEPS):
+        _loss(script, model, step).backward()
+        optimizer.step()
+    return model.state_dict()
+
+
+def a_closure(script):
+    model = _mlp()
+    optimizer = _distributed(script, _sgd(model.parameters()), model)
+    for step in range(_STEPS):
+        def closure(number=step):
+            optimizer.zero_grad()
+            loss = _loss(script, model, number)
+            loss.backward()
+            return loss
+        assert float(optimizer.step(closure)) > 0
+    return model.state_dict()
+
+
+def a_scheduler_and_groups(script):
+    model = _mlp()
+    parameters = list(model.parameters())
+    groups = [{"params": parameters[:2], "lr": 0.05}, {"params": parameters[2:]}]
+    optimizer = _distributed(script, torch.optim.SGD(groups, lr=0.1, momentum=0.9), model)
+    scheduler = torch.optim.lr_scheduler.OneCycleLR(optimizer, 0.2, total_steps=_STEPS + 1)
+    for step in range(_STEPS):
+        optimizer.zero_grad()
+        _loss(script, model, step).backward()
+        optimizer.step()
+        scheduler.step()
+    return model.state_dict(), scheduler.get_last_lr()
+
+
+def clamped_weights(script):
+    """As of the critic of a Wasserstein GAN."""
+    def clamp(_, model, __):
+        for p in model.parameters():
+            p.data.clamp_(-0.05, 0.05)
+    return _train(script, after=clamp)
+
+
+def a_parameter_that_some_batches_use(script):
+    model = nn.ModuleDict({"body": _mlp(), "extra": nn.Linear(5, 5)})
+    optimizer = _distributed(script, torch.optim.Adam(model.parameters(), eps=1e-3), model)
+    for step in range(_STEPS):
+        optimizer.zero_grad(set_to_none=True)
+        for rank in script.ranks:
+            inputs, targets = Script(rank, 4).batch(step)
+            result = model["body"](inputs)
+            if rank == 0 and step in (1, 3):  # in the others nobody does
+                result = model["extra"](result)
+            loss = nn.functional.mse_loss(result, targets) / len(script.ranks)
+            loss.backward()
+        optimizer.step()
+        assert (model["extra"].weight.grad is None) == (step not in (1, 3))
+    return model.state_dict(), optimizer.state_dict()
+
+
+def a_part_of_the_model(script):
+    """The other parameters stay as they are, and their gradients the worker's own."""
+    model = _mlp()
+    return _train(script, lambda _: _sgd(model[4].parameters()), model=model)
+
+
+def saved_and_loaded(script):
+    def reload(_, __, optimizer):
+        optimizer.load_state_dict(optimizer.state_dict())
+    return _train(script, after=reload)
+
+
+def two_networks(script):
+    """Goodfellow et al. 2014, as PyTorch's DCGAN example trains."""
+    torch.manual_seed(3)
+    generator = nn.Sequential(nn.Linear(4, _WIDE), nn.Tanh(), nn.Linear(_WIDE, 6))
+    critic = nn.Sequential(nn.Linear(6, _WIDE), nn.Tanh(), nn.Linear(_WIDE, 1))
+    both = nn.ModuleDict({"generator": generator, "critic": critic})
+    critic_steps = _distributed(
+        script, torch.optim.Adam(critic.parameters(), 1e-3, betas=(0.5, 0.999), eps=1e-3), both)
+    generator_steps = _distributed(
+        script, torch.optim.RMSprop(generator.parameters(), 1e-3, eps=1e-2), both)
+    judge = nn.functional.binary_cross_entropy_with_logits
+    for step in range(_STEPS):
+        real, noise = script.batch(step)
+        fake = generator(noise[:, :4])
+        critic_steps.zero_grad()
+        judge(critic(real), torch.ones(len(real), 1)).backward()
+        judge(critic(fake.detach()), torch.zeros(len(fake), 1)).backward()
+        critic_steps.step()
+        generator_steps.zero_grad()
+        judge(critic(fake), torch.ones(len(fake), 1)).backward()
+        generator_steps.step()
+    return both.state_dict()
+
+
+_RIGHT = [
+    clipping_by_norm, clipping_by_value, logging_gradients, synchronizing_twice, leaving_a_step_out,
+    a_further_backward_after_synchronizing, accumulating, without_forgetting_gradients, a_closure,
+    a_scheduler_and_groups, clamped_weights, a_parameter_that_some_batches_use,
+    a_part_of_the_model, saved_and_loaded, two_networks,
+]
+
+# What is refused, with the words.
+
+
+def a_closure_that_computes_several_times(script):
+    model = _mlp()
+    _distributed(script, torch.optim.LBFGS(model.parameters()), model)
+
+
+def parameters_of_another_model(script):
+    _distributed(script, _sgd(_mlp().parameters()), _mlp())
+
+
+def arguments_the_other_way_round(script):
+    model = _mlp()
+    _distributed(script, model, _sgd(model.parameters()))
+
+
+def a_step_of_the_optimizer_that_was_given(script):
+    model = _mlp()
+    given = _sgd(model.parameters())
+    _distributed(script, given, model)
+    _loss(script, model, 0).backward()
+    given.step()
+
+
+def clipping_what_has_left(script):
+    def clip(_, model, __):
+        torch.nn.utils.clip_grad_norm_(model.parameters(), 0.05)
+    _train(script, between=clip)
+
+
+def another_optimizer_at_one_rank(script):
+    rule = torch.optim.Adam if script.ranks == [1] else torch.optim.SGD
+    _train(script, lambda p: rule(p, 0.1))
+
+
+def another_rate_at_one_rank(script):
+    def change(script, _, optimizer):
+        if script.ranks == [1]:
+            optimizer.param_groups[0]["lr"] = 0.5
+    _train(script, after=change)
+
+
+def two_optimizers_of_one_parameter(script):
+    model = _mlp()
+    _distributed(script, _sgd(model.parameters()), model)
+    _distributed(script, _sgd(model[0].parameters()), model)
+
+
+def another_order_of_optimizers_at_one_rank(script):
+    model = _mlp()
+    optimizers = [
+        _distributed(script, _sgd(part.parameters()), model) for part in (model[0], model[2])
+    ]
+    _loss(script, model, 0).backward()
+    optimizers[script.ranks == [1]].step()
+
+
+def another_model_in_the_same_run(script):
+    for model in (_mlp(), _mlp()):
+        _distributed(script, _sgd(model.parameters()), model)
+
+
+_REFUSED = [
+    (a_closure_that_computes_several_times, _SCHEDULES, "LBFGS computes gradients several times"),
+    (parameters_of_another_model, _SCHEDULES, r"\(130, 6\) is not a parameter of the model"),
+    (arguments_the_other_way_round, _SCHEDULES, "optimizer: is a Sequential, allowed: an optimizer"),
+    (a_step_of_the_optimizer_that_was_given, _SCHEDULES, "was handed over"),
+    (clipping_what_has_left, ("BACKWARD",), "its gradient was changed"),
+    (another_optimizer_at_one_rank, _SCHEDULES, r"optimizer.*Adam"),
+    (another_rate_at_one_rank, _SCHEDULES, "the learning rate 0.5"),
+    (two_optimizers_of_one_parameter, _SCHEDULES, "0.weight, 0.bias, which another"),
+    (another_order_of_optimizers_at_one_rank, _SCHEDULES, "has stepped another"),
+    (another_model_in_the_same_run, _SCHEDULES, "is worker . of the run already"),
+    (_train, ("FULL",), "is FULL, by which gradients come back after step"),
+]
+
+
+def _uneven(script):
+    """Rank r has r + 1 batches. The mean is over all workers all the same."""
+    model = _mlp()
+    optimizer = _distributed(script, _sgd(model.parameters()), model)
+    with script.join(optimizer):
+        for step in range(max(script.ranks) + 1):
+            optimizer.zero_grad()
+            for rank in script.ranks:
+                if step <= rank:
+                    (_loss(Script(rank, 4), model, step) / len(script.ranks)).backward()
+            optimizer.step()
+    return model.state_dict()
+
+
+def _giving_up(script):
+    """Rank 0 gives a batch up: the mean is over the others."""
+    model = _mlp()
+    optimizer = _distributed(script, _sgd(model.parameters()), model)
+    for step in range(_STEPS):
+        optimizer.zero_grad()
+        ranks = [rank for rank in script.ranks if step != 2 or rank != 0]
+        if not ranks:
+            optimizer.abandon()
+            continue
+        for rank in ranks:
+            (_loss(Script(rank, 4), model, step) / len(ranks)).backward()
+        optimizer.step()
+    return model.state_dict()
+
+
+def _infinite(script):
+    """Reaches all workers: each sees it in its `grad`, and leaves the step out."""
+    model = _mlp()
+    optimizer = _distributed(script, _sgd(model.parameters()), model)
+    finite = []
+    for step in range(_STEPS):
+        optimizer.zero_grad()
+        loss = _loss(script, model, step)
+        (loss * float("inf") if step == 2 and 0 in script.ranks else loss).backward()
+        _synchronize(script, optimizer)
+        finite.append(bool(torch.isfinite(model[0].bias.grad).all()))
+        if finite[-1]:
+            optimizer.step()
+    assert finite == [True, True, False, True, True]
+    return model.state_dict()
+
+
+@unittest.skipIf(torch is None, "PyTorch is not installed: DistributedOptimizer")
+class DistributedTest(unittest.TestCase):
+    def setUp(self):
+        self._sizes = itertools.cycle((2, 1, 4))
+
+    def check_right(self, habit, schedule, workers=None, scheme="STRIPED"):
+        workers = workers or next(self._sizes)
+        name = getattr(habit, "__name__", str(habit))
+        with self.subTest(name, schedule=schedule, workers=workers, scheme=scheme):
+            expected = reference_of(habit, workers)
+            ends = outcomes_of(habit, schedule, workers, scheme=scheme)
+            for end in ends:
+                self.assertIsNone(end.error, end.trace)
+                torch.testing.assert_close(end.value, expected, rtol=1e-4, atol=1e-6)
+            return ends
+
+    def test_any_optimizer(self):
+        """Parameters are the same to the bit in all workers, after every step."""
+        schemes = itertools.cycle(_SCHEMES)
+        for name, habit in _rules().items():
+            for schedule, workers in itertools.product(_SCHEDULES, (1, 2, 4)):
+                with self.subTest(rule=name):
+                    ends = self.check_right(habit, schedule, workers, next(schemes))
+                    for end in ends:
+                        torch.testing.assert_close(end.value, ends[0].value, rtol=0, atol=0)
+
+    def test_habits_that_give_what_one_process_gives(self):
+        for habit, schedule in itertools.product(_RIGHT, _SCHEDULES):
+            self.check_right(habit, schedule)
+
+    def test_what_is_refused(self):
+        for habit, schedules, text in _REFUSED:
+            for schedule in schedules:
+                with self.subTest(habit.__name__, schedule=schedule):
+                    ends = outcomes_of(habit, schedule, 2)
+                    self.assertRegex("\n".join(str(end.error) for end in ends), text)
+                    self.assertNotIn(None, [end.error for end in ends])
+
+    def test_workers_whose_data_ends_at_different_times(self):
+        for schedule in _SCHEDULES:
+            self.check_right(_uneven, schedule, workers=3)
+
+    def test_what_is_not_finite_reaches_all_workers(self):
+        for schedule, workers in itertools.product(_SCHEDULES, (1, 2)):
+            self.check_right(_infinite, schedule, workers)
+
+    def test_a_batch_that_is_given_up(self):
+        for schedule in _SCHEDULES:
+            self.check_right(_giving_up, schedule, workers=2)
+
+    def test_buffers_are_those_of_a_run(self):
+        def habit(script):
+            torch.manual_seed(5 + script.ranks[0])
+            model = nn.Sequential(nn.Linear(6, 8), nn.BatchNorm1d(8), nn.Linear(8, 5))
+            model[0].bias.requires_grad_(False)
+            return _train(script, model=model)[1]
+
+        for schedule in _SCHEDULES:
+            first, second = (end.value for end in outcomes_of(habit, schedule, 2))
+            for name in first:  # rank 0's bias, and the mean of the statistics
+                self.assertTrue(torch.equal(first[name], second[name]), name)
+            self.assertNotEqual(float(first["1.running_mean"].abs().sum()), 0)
+
+
+if __name__ == "__main__":
+    unittest.main()
