@@ -119,8 +119,8 @@ def ddp(arguments):
         for _ in range(arguments.rounds):
             plain = run_gloo(workers, iterations, more, {})
             keeping = run_gloo(workers, iterations, more, KEEPING_MEMORY)
-            ours = run(config(workers, workers, shared_memory=shared), "evenshard", iterations,
-                       *more)
+            ours = run(config(workers, workers, shared_memory=shared), arguments.optimizer,
+                       iterations, *more)
             over_plain.append(plain["seconds"] / ours["seconds"])
             over_keeping.append(keeping["seconds"] / ours["seconds"])
             print(f"  gloo {plain['seconds']:.3f} s, keeping memory {keeping['seconds']:.3f} s, "
@@ -183,6 +183,17 @@ def evenshard_worker(arguments):
     with evenshard.Optimizer(model, optimizer=rule) as optimizer:
         train(case, model, optimizer, evenshard.rank(), arguments.iterations,
               optimizer.synchronize)
+
+
+def distributed_worker(arguments):
+    import torch
+
+    import evenshard
+
+    case, model = start(torch, arguments)
+    rule = case.rule(torch, model.parameters())
+    with evenshard.DistributedOptimizer(rule, model) as optimizer:
+        train(case, model, optimizer, evenshard.rank(), arguments.iterations, lambda: None)
 
 
 def gloo_worker(arguments):

@@ -7,6 +7,7 @@ other, and the result is the ratio within a round: its median, and the smallest 
     python3 bench/python/python_package.py overhead  a step of Optimizer beside torch.optim.SGD
     python3 bench/python/python_package.py ddp       VGG-16's linear layers, beside DDP over gloo
     python3 bench/python/python_package.py ddp --model=gpt   a GPT with AdamW, beside the same
+    python3 bench/python/python_package.py ddp --optimizer=distributed   DistributedOptimizer
     python3 bench/python/python_package.py checks    comparing contents, of a run of 1,000 steps
     python3 bench/python/python_package.py startup   from `import evenshard` to the first step
     python3 bench/python/python_package.py reader    a training of 100 MB, alone and beside a Reader
@@ -18,7 +19,7 @@ import argparse
 import functools
 from collections.abc import Callable
 
-from beside_ddp import ddp, evenshard_worker, gloo_worker
+from beside_ddp import ddp, distributed_worker, evenshard_worker, gloo_worker
 from checks import checks, checks_worker
 from goodput import goodput, push_pull_worker
 from overhead import OVERHEAD, overhead, overhead_worker
@@ -37,6 +38,7 @@ ROLES: dict[str, Callable] = {
     "push_pull": push_pull_worker,
     **dict.fromkeys(OVERHEAD, overhead_worker),
     "evenshard": evenshard_worker,
+    "distributed": distributed_worker,
     "gloo": gloo_worker,
     "checks": checks_worker,
     "startup": startup_worker,
@@ -55,6 +57,8 @@ def main():
     parser.add_argument("--iterations", type=int, default=10, help="of a round")
     parser.add_argument("--workers", type=int, default=2, help="of ddp")
     parser.add_argument("--model", choices=["linear", "gpt"], default="linear", help="of ddp")
+    parser.add_argument("--optimizer", choices=["evenshard", "distributed"], default="evenshard",
+                        help="of ddp: Optimizer, or DistributedOptimizer")
     parser.add_argument("--seed", type=int,
                         help="of overhead and ddp: a model that is drawn, in place of theirs")
     arguments = parser.parse_args()
