@@ -180,6 +180,16 @@ absl::Status ClientWorker::PullState(int array, float* const* out, uint64_t* ste
   });
 }
 
+absl::Status ClientWorker::Mean(const std::string& place, absl::Span<double> value) {
+  RETURN_IF_ERROR(CheckJoined());
+  return Aside([&]() -> absl::Status {
+    ASSIGN_OR_RETURN(const std::vector<double> mean,
+                     exchange_->Mean(place, {value.begin(), value.end()}));
+    std::copy(mean.begin(), mean.end(), value.begin());
+    return absl::OkStatus();
+  });
+}
+
 absl::Status ClientWorker::Push(absl::Span<const int> tensors, Contribution contribution) {
   RETURN_IF_ERROR(CheckJoined());
   return exchange_->PushTensors(tensors, contribution);

@@ -58,6 +58,8 @@ class ClientWorker {
   absl::Status PushPull(std::vector<Hyperparameters> by_tensor);
   absl::Status Pull();
   absl::Status PullState(int array, float* const* out, uint64_t* steps);
+  // Replaces `value` by the mean over the workers. `place` is in the caller's program.
+  absl::Status Mean(const std::string& place, absl::Span<double> value);
   absl::Status Resume();
   absl::Status Leave(const char* error);
   void Interrupt() { stop_.request_stop(); }

@@ -341,6 +341,13 @@ int evenshard_all_absent(const evenshard_worker* worker, int tensor) {
   return IsOwn(worker) && worker->worker->AllAbsent(tensor);
 }
 
+evenshard_status evenshard_mean(evenshard_worker* worker, const char* place, double* values,
+                                int count) {
+  return On(worker, [&](evenshard::ClientWorker& w) {
+    return w.Mean(place, {values, static_cast<size_t>(count)});
+  });
+}
+
 evenshard_status evenshard_wait_all(evenshard_worker* worker) {
   return On(worker, [](evenshard::ClientWorker& w) { return w.WaitAll(); });
 }

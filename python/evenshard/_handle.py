@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import math
 import os
+import sys
 import weakref
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
@@ -12,6 +13,7 @@ from typing import NamedTuple
 from evenshard import _environment, _interrupts, _library, errors
 from evenshard._library import encoded
 
+_PACKAGE = os.path.dirname(os.path.abspath(__file__))
 
 _handles: weakref.WeakSet[Handle] = weakref.WeakSet()
 
@@ -262,6 +264,14 @@ class Handle:
     def wait_all(self) -> None:
         self._wait(self._library.wait_all)
 
+    def mean(self, values: Sequence[float]) -> list[float]:
+        """The mean of each value over the workers. All call it at the same line of their
+        programs."""
+        array = (ctypes.c_double * len(values))(*values)
+        place = encoded(_place_of_caller())
+        self._wait(self._library.mean, place, array, len(values))
+        return list(array)
+
     def push_pull(self, numbers: ctypes.Array | None = None) -> None:
         self._wait(self._library.push_pull, numbers)
 
@@ -346,6 +356,14 @@ class Handle:
     def _note_failure(self, reason):
         if self._library.has_failed(self._pointer()):
             self._failure = reason
+
+
+def _place_of_caller() -> str:
+    """Where the program has called this package: "train.py:40"."""
+    frame = sys._getframe()
+    while frame.f_back and os.path.abspath(frame.f_code.co_filename).startswith(_PACKAGE):
+        frame = frame.f_back
+    return f"{os.path.basename(frame.f_code.co_filename)}:{frame.f_lineno}"
 
 
 def _limit(option: str, value: float | None) -> float:

@@ -156,6 +156,10 @@ _PROTOTYPES = {
     "all_absent": (ctypes.c_int, [_WORKER, ctypes.c_int]),
     "updates": (ctypes.c_uint64, [_WORKER, ctypes.c_int]),
     "wait_all": (ctypes.c_int, [_WORKER]),
+    "mean": (
+        ctypes.c_int,
+        [_WORKER, ctypes.c_char_p, ctypes.POINTER(ctypes.c_double), ctypes.c_int],
+    ),
     "push_pull": (ctypes.c_int, [_WORKER, _NUMBERS]),
     "pull": (ctypes.c_int, [_WORKER]),
     "pull_state": (

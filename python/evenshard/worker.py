@@ -204,6 +204,17 @@ class Worker:
         self._handle.pull()
         self._give(targets)
 
+    def mean(self, values: Iterable[float]) -> list[float]:
+        """Returns the mean of each of at most 4096 numbers over the workers, which all call it
+        between the same two iterations, in the same order and at the same line of the program.
+        Waits for them without a limit, as long as the run goes on. Errors: FailedPrecondition if
+        another worker is at another line or has finished, and under ASYNC."""
+        return self._handle.mean([float(value) for value in values])
+
+    def barrier(self) -> None:
+        """Waits until all workers are here. Otherwise as mean()."""
+        self._handle.mean([])
+
     def resume(self, out: Mapping[str, Any] | None = None) -> None:
         """After WentBack: joins again where the run goes on, and receives the parameters of its
         checkpoint. `iteration` is then the checkpoint's."""

@@ -115,6 +115,15 @@ UnaryReactor* ParameterService::Report(CallContext* context, const MessageBytes*
       });
 }
 
+UnaryReactor* ParameterService::Mean(CallContext* context, const MessageBytes* request,
+                                     MessageBytes* response) {
+  return AnswerUnary<MeanRequest, MeanResponse>(
+      context, *request, response, [&](const MeanRequest& mean) -> absl::StatusOr<MeanResponse> {
+        ASSIGN_OR_RETURN(const std::shared_ptr<Shard> shard, Find(SlotOf(mean)));
+        return shard->Mean(mean);
+      });
+}
+
 BidiReactor* ParameterService::Exchange(CallContext* context) {
   const absl::StatusOr<ExchangeStream::Options> options = OptionsOf(*context);
   if (!options.ok()) return new RefusedStream(options.status());

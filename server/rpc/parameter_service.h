@@ -24,13 +24,15 @@ namespace evenshard {
 // Translates the ParameterServer RPCs into calls of the Shard of the slot that they name. All
 // methods are raw: Exchange, Pull and Snapshot so that chunk messages need no generated classes,
 // which would copy the data, and the others for the reason given at AnswerUnary. Thread-safe.
-class ParameterService final : public ParameterServer::WithRawCallbackMethod_Join<
-                                   ParameterServer::WithRawCallbackMethod_Leave<
-                                       ParameterServer::WithRawCallbackMethod_Report<
-                                           ParameterServer::WithRawCallbackMethod_Exchange<
-                                               ParameterServer::WithRawCallbackMethod_Pull<
-                                                   ParameterServer::WithRawCallbackMethod_Snapshot<
-                                                       ParameterServer::Service>>>>>> {
+class ParameterService final
+    : public ParameterServer::WithRawCallbackMethod_Join<
+          ParameterServer::WithRawCallbackMethod_Leave<
+              ParameterServer::WithRawCallbackMethod_Report<
+                  ParameterServer::WithRawCallbackMethod_Mean<
+                      ParameterServer::WithRawCallbackMethod_Exchange<
+                          ParameterServer::WithRawCallbackMethod_Pull<
+                              ParameterServer::WithRawCallbackMethod_Snapshot<
+                                  ParameterServer::Service>>>>>>> {
  public:
   struct Options {
     const PlannedConfig* config = nullptr;  // must outlive the service, like every pointer here
@@ -63,6 +65,8 @@ class ParameterService final : public ParameterServer::WithRawCallbackMethod_Joi
                       MessageBytes* response) override;
   UnaryReactor* Report(CallContext* context, const MessageBytes* request,
                        MessageBytes* response) override;
+  UnaryReactor* Mean(CallContext* context, const MessageBytes* request,
+                     MessageBytes* response) override;
   BidiReactor* Exchange(CallContext* context) override;
   WriteReactor* Pull(CallContext* context, const MessageBytes* request) override;
   WriteReactor* Snapshot(CallContext* context, const MessageBytes* request) override;

@@ -116,6 +116,11 @@ absl::Status Membership::CheckHolder(uint32_t rank, uint64_t incarnation) const 
       absl::StrCat("worker ", rank, " has not joined with this incarnation"));
 }
 
+absl::Status Membership::CheckHolds(uint32_t rank, uint64_t incarnation) const {
+  absl::MutexLock lock(&mutex_);
+  return CheckHolder(rank, incarnation);
+}
+
 absl::StatusOr<bool> Membership::Leave(uint32_t rank, uint64_t incarnation, bool failed,
                                        uint64_t view) {
   absl::MutexLock lock(&mutex_);

@@ -87,6 +87,8 @@ class Membership {
   // does not hold the rank.
   absl::Status Report(uint32_t rank, uint64_t incarnation, const WorkerUsage& usage);
 
+  // Returns OK if the incarnation holds the rank.
+  absl::Status CheckHolds(uint32_t rank, uint64_t incarnation) const;
   // Whether a worker has ever held the rank here.
   bool EverJoined(uint32_t rank) const;
 

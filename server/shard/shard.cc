@@ -60,9 +60,11 @@ Shard::Shard(Options& options)
       membership_(config_.workers(), absl::Seconds(config_.proto().limits().reconnect_seconds()),
                   clock_),
       store_(std::move(options.store)),
-      snapshots_({.config = &config_, .store = store_.get(), .slot = index_, .is_over = [this] {
-                    return IsOver();
-                  }}) {}
+      snapshots_({.config = &config_,
+                  .store = store_.get(),
+                  .slot = index_,
+                  .is_over = [this] { return IsOver(); }}),
+      worker_sets_(std::make_shared<const WorkerSets>(config_.workers())) {}
 
 absl::StatusOr<SlotPosition> Shard::Adopt(const View& view) {
   RETURN_IF_ERROR(failure());
@@ -72,6 +74,7 @@ absl::StatusOr<SlotPosition> Shard::Adopt(const View& view) {
                      .handing_over = view.slot(index_).handing_over()};
   {
     absl::MutexLock lock(&view_mutex_);
+    worker_sets_ = adopted.worker_sets;
     ranks_.assign(config_.workers(), 0);
     for (int rank = 0; rank < view.worker_size(); ++rank) {
       const WorkerView& worker = view.worker(rank);
@@ -214,6 +217,19 @@ void Shard::WorkerLost(uint32_t rank, absl::string_view how) {
 
 absl::Status Shard::Report(const ReportRequest& request) {
   return membership_.Report(request.worker(), request.incarnation(), request.usage());
+}
+
+absl::StatusOr<MeanResponse> Shard::Mean(const MeanRequest& request) {
+  RETURN_IF_ERROR(failure());
+  if (config_.proto().update().policy() != Update::SYNC) {
+    return absl::FailedPreconditionError(
+        "under ASYNC the workers have no iteration in common at which a mean could be taken; "
+        "allowed: under SYNC");
+  }
+  const absl::Status holds = membership_.CheckHolds(request.worker(), request.incarnation());
+  if (!holds.ok()) return view_ == 0 ? holds : absl::UnavailableError(holds.message());
+  absl::MutexLock lock(&view_mutex_);
+  return means_.Ask(request, worker_sets_->At(request.iteration()));
 }
 
 absl::Status Shard::Push(WorkerSession& session, Gradient gradient,

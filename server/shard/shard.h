@@ -17,6 +17,7 @@
 #include "common/placement/planned_config.h"
 #include "proto/admin.pb.h"
 #include "proto/parameter_server.pb.h"
+#include "server/session/mean_table.h"
 #include "server/session/membership.h"
 #include "server/session/worker_session.h"
 #include "server/shard/stall_log.h"
@@ -104,6 +105,12 @@ class Shard {
 
   // Keeps a worker's report of its usage for Stats. Errors: those of Membership::Report.
   absl::Status Report(const ReportRequest& request);
+
+  // Takes a worker's value for a mean over the workers. Errors: those of Membership::CheckHolds and
+  // MeanTable::Ask; FAILED_PRECONDITION under ASYNC, and if a worker that is missing has finished;
+  // UNAVAILABLE while the worker has not joined this slot's shard of a later view; the run's
+  // failure.
+  absl::StatusOr<MeanResponse> Mean(const MeanRequest& request);
 
   // Takes one gradient chunk from a stream of `session`. Errors:
   //   INVALID_ARGUMENT: another worker's push, a chunk that the shard does not own, an encoding
@@ -205,6 +212,7 @@ class Shard {
 
   // Synchronised by themselves.
   Membership membership_;
+  MeanTable means_{&membership_};
   std::shared_ptr<ParameterStore> store_;
   Snapshots snapshots_;
   std::unique_ptr<UpdatePolicy> policy_;
@@ -212,6 +220,7 @@ class Shard {
 
   mutable absl::Mutex view_mutex_;
   std::vector<uint64_t> ranks_ ABSL_GUARDED_BY(view_mutex_);  // incarnations by rank in the view
+  std::shared_ptr<const WorkerSets> worker_sets_ ABSL_GUARDED_BY(view_mutex_);
   bool is_over_in_view_ ABSL_GUARDED_BY(view_mutex_) = false;
   bool has_lost_slot_ ABSL_GUARDED_BY(view_mutex_) = false;  // some slot has no primary
 

@@ -148,6 +148,42 @@ class Training:
             item.is_parameter and item.tensor.grad is not None for item in self._tensors
         )
 
+    # Beside the training.
+
+    def mean(self, value: float | torch.Tensor) -> float | torch.Tensor:
+        """Returns the mean of a number, or of each element of a small tensor, over the workers:
+
+            accuracy = optimizer.mean(correct / seen)
+
+        All workers call it between the same two iterations, in the same order and at the same line
+        of the script; what is added is in double, in the order of ranks, so that all get the same.
+        Waits for the others, without a limit as long as the run goes on. A tensor of integers gives
+        one of floats. At most 4096 elements; in join() it is refused, and under ASYNC.
+
+        Errors: FailedPrecondition if another worker calls it at another line, or has finished.
+        """
+        if isinstance(value, torch.Tensor) and not value.is_complex():
+            flat = value.detach().to("cpu", torch.float64).reshape(-1)
+            mean = torch.tensor(self._mean(flat.tolist()), dtype=torch.float64)
+            dtype = value.dtype if value.is_floating_point() else torch.get_default_dtype()
+            return mean.reshape(value.shape).to(value.device, dtype)
+        if isinstance(value, (str, bytes)) or not hasattr(value, "__float__"):
+            raise errors.InvalidArgument(
+                f"mean(): is a {type(value).__name__}, allowed: a number or a tensor of numbers"
+            )
+        return self._mean([float(value)])[0]
+
+    def barrier(self) -> None:
+        """Waits until all workers are here, without a limit as long as the run goes on: rank 0 may
+        evaluate for hours meanwhile. Otherwise as mean()."""
+        self._mean([])
+
+    def _mean(self, values):
+        with self._exchange.threads.lock:
+            self._uneven_ends.require_outside("mean() and barrier()")
+            self._exchange.wait_for_all()
+            return self._handle.mean(values)
+
     def statistics(self) -> Statistics:
         """Counters of the exchange since the start."""
         return self._handle.statistics()

@@ -34,6 +34,12 @@ class UnevenEnds:
         while not take_part():
             pass
 
+    def require_outside(self, what: str) -> None:
+        """Errors: FailedPrecondition in a join(), where workers without data take part in
+        iterations only."""
+        if self._depth > 0:
+            raise errors.FailedPrecondition(f"{what}: in join(); allowed: before it, and after it")
+
     def check_step(self, has_gradient: bool) -> None:
         """Errors: FailedPrecondition if a step would look like the end of this worker's data."""
         if self._depth > 0 and not has_gradient:

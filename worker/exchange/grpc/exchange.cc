@@ -123,6 +123,11 @@ Exchange::Exchange(const Options& options)
              .trace = options.trace,
              .while_waiting = options.while_waiting}),
       transfer_(&config_, &core_, options.on_parameters_written),
+      means_({.clock = &clock_,
+              .control = [this] { return connections_[0]->control(); },
+              .failure = [this] { return core_.failure(); },
+              .view = [this] { return core_.view_number(); },
+              .stop = stop_}),
       on_stop_(stop_,
                [this] { core_.Fail(absl::CancelledError("the exchange was told to stop")); }) {
   std::optional<SharedBuffers> offered;
@@ -206,6 +211,7 @@ void Exchange::Watch(const std::stop_token& stop) {
       on_stall_(*stall);
     }
     if (core_.Tick()) Announce();
+    means_.Retell();
   }
 }
 

@@ -23,6 +23,7 @@
 #include "worker/exchange/core/exchange_core.h"
 #include "worker/exchange/core/training_exchange.h"
 #include "worker/exchange/grpc/chunk_transfer.h"
+#include "worker/exchange/grpc/mean_calls.h"
 #include "worker/exchange/grpc/shard_connection.h"
 
 namespace evenshard {
@@ -170,6 +171,13 @@ class Exchange final : public TrainingExchange {
   // The owner of the iteration, which knows what of it is pushed and received.
   const ExchangeRound& round() const { return core_.round(); }
 
+  // The mean of a value over the workers, which all give it between the same two iterations and in
+  // the same order; see MeanCalls::Ask.
+  absl::StatusOr<std::vector<double>> Mean(const std::string& place,
+                                           const std::vector<double>& value) {
+    return means_.Ask(round().next_iteration(), place, value);
+  }
+
   // Sends shard 0 what this worker uses, for the statistics. Blocks for a few seconds at most, and
   // returns CANCELLED soon after `stop` is requested. May be called from any thread until Leave.
   // Errors, which do not end the exchange: the shard's refusal (see Shard::Report), or why the call
@@ -241,7 +249,8 @@ class Exchange final : public TrainingExchange {
 
   // Destroyed first, since they use the other members.
   std::vector<std::unique_ptr<ShardConnection>> connections_;  // by slot
-  const std::stop_callback<std::function<void()>> on_stop_;    // fails the exchange
+  MeanCalls means_;
+  const std::stop_callback<std::function<void()>> on_stop_;  // fails the exchange
   std::shared_ptr<ViewListener> listener_;
   std::jthread watcher_;
 };

@@ -106,6 +106,16 @@ absl::Status ShardControl::Report(const WorkerUsage& usage, const std::stop_toke
   return Named(FromGrpc(stub_->Report(&call.context, request, &response)));
 }
 
+absl::StatusOr<MeanResponse> ShardControl::Mean(MeanRequest request, absl::Duration timeout) {
+  request.set_worker(options_.rank);
+  request.set_incarnation(options_.incarnation);
+  if (options_.names_slot) request.set_slot(options_.slot);
+  CallContext call(options_.stop, timeout);
+  MeanResponse response;
+  RETURN_IF_ERROR(Named(FromGrpc(stub_->Mean(&call.context, request, &response))));
+  return response;
+}
+
 absl::Status ShardControl::Leave(LeaveRequest message, SlotLeave call) {
   if (!join_called_) return absl::OkStatus();
   message.set_view(join_view_);

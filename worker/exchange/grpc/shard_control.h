@@ -65,6 +65,9 @@ class ShardControl {
   // Tells the shard what this worker uses. Returns CANCELLED soon after `stop` is requested.
   absl::Status Report(const WorkerUsage& usage, const std::stop_token& stop);
 
+  // Asks for a mean over the workers, once. Returns CANCELLED soon after `stop` is requested.
+  absl::StatusOr<MeanResponse> Mean(MeanRequest request, absl::Duration timeout);
+
   // Gives up the rank with `message` (ExchangeCore::LeaveMessage), with the retries of `call`. Does
   // nothing if Join was never called.
   absl::Status Leave(LeaveRequest message, SlotLeave call);

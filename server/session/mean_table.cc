@@ -1,0 +1,82 @@
+#include "server/session/mean_table.h"
+
+#include "absl/algorithm/container.h"
+#include "absl/status/status.h"
+#include "absl/strings/str_cat.h"
+#include "common/base/status_macros.h"
+#include "common/base/text.h"
+
+namespace evenshard {
+namespace {
+
+std::string Elements(int count) { return count == 0 ? "no value" : absl::StrCat(count, " values"); }
+
+}  // namespace
+
+absl::Status MeanTable::CheckMayCome(absl::Span<const uint32_t> ranks) const {
+  const std::vector<uint32_t> left = membership_.HaveLeft();
+  for (const uint32_t rank : ranks) {
+    if (!absl::c_linear_search(left, rank)) continue;
+    return absl::FailedPreconditionError(
+        absl::StrCat(membership_.Describe(rank),
+                     " has finished, and takes no part in a mean any more; allowed: "
+                     "the same calls of mean() and barrier() in all workers"));
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<MeanResponse> MeanTable::Ask(const MeanRequest& request,
+                                            const std::vector<uint32_t>& ranks) {
+  if (request.value_size() > kMaxElements) {
+    return absl::InvalidArgumentError(absl::StrCat("the mean is asked of ", request.value_size(),
+                                                   " values; allowed: at most ", kMaxElements));
+  }
+  absl::MutexLock lock(&mutex_);
+  const auto [found, is_new] =
+      entries_.try_emplace({.iteration = request.iteration(), .number = request.number()});
+  Entry& entry = found->second;
+  if (is_new) {
+    entry.first = request.worker();
+    entry.place = request.place();
+    entry.elements = request.value_size();
+    if (entries_.size() > kMaxPoints && entries_.begin() != found) {
+      entries_.erase(entries_.begin());
+    }
+  }
+  if (entry.place != request.place() || entry.elements != request.value_size()) {
+    return absl::FailedPreconditionError(absl::StrCat(
+        "worker ", request.worker(), " asks for a mean of ", Elements(request.value_size()), " at ",
+        Printable(request.place()), ", and worker ", entry.first, " of ", Elements(entry.elements),
+        " at ", Printable(entry.place),
+        "; allowed: the same calls of mean() and barrier() in the same order in all workers, and "
+        "in "
+        "one that was started again those of the iteration at which the run is"));
+  }
+  const Value value(request.value().begin(), request.value().end());
+  if (request.is_mean()) {
+    entry.mean = value;
+  } else if (!entry.mean.has_value()) {
+    entry.values[request.worker()] = value;
+  }
+  MeanResponse response;
+  if (!entry.mean.has_value()) {
+    for (const uint32_t rank : ranks) {
+      if (!entry.values.contains(rank)) response.add_missing(rank);
+    }
+    if (response.missing_size() > 0) {
+      RETURN_IF_ERROR(CheckMayCome(response.missing()));
+      return response;
+    }
+    entry.mean.emplace(entry.elements, 0);
+    for (const uint32_t rank : ranks) {
+      for (int i = 0; i < entry.elements; ++i) (*entry.mean)[i] += entry.values[rank][i];
+    }
+    for (double& element : *entry.mean) element /= static_cast<double>(ranks.size());
+  }
+  entry.values.clear();
+  response.set_complete(true);
+  response.mutable_value()->Add(entry.mean->begin(), entry.mean->end());
+  return response;
+}
+
+}  // namespace evenshard
