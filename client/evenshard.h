@@ -244,10 +244,10 @@ EVENSHARD_API uint64_t evenshard_updates(const evenshard_worker* worker, int ten
 EVENSHARD_API int evenshard_all_absent(const evenshard_worker* worker, int tensor);
 EVENSHARD_API evenshard_status evenshard_wait_all(evenshard_worker* worker);
 
-/* Replaces `count` values, at most 4096, by their mean over all workers, added in the order of ranks
- * and in double; with 0 a barrier. Under SYNC only. All workers call it between the same two
- * iterations, in the same order, and with the same `place`, which says where in the program that is:
- * "train.py:40". Waits for all of them, without a limit as long as the run goes on. Errors:
+/* Replaces `count` values, at most 4096, by their mean over all workers, added in the order of
+ * ranks and in double; with 0 a barrier. Under SYNC only. All workers call it between the same two
+ * iterations, in the same order, and with the same `place`, which says where in the program that
+ * is: "train.py:40". Waits for all of them, without a limit as long as the run goes on. Errors:
  * FAILED_PRECONDITION if another worker is at another place, or has finished. */
 EVENSHARD_API evenshard_status evenshard_mean(evenshard_worker* worker, const char* place,
                                               double* values, int count);

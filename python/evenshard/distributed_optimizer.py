@@ -1,4 +1,4 @@
-"""evenshard.DistributedOptimizer: the script's own optimizer, with the mean gradient of all workers."""
+"""evenshard.DistributedOptimizer: the script's own optimizer, with all workers' mean gradient."""
 
 from __future__ import annotations
 
