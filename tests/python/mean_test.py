@@ -116,7 +116,7 @@ def _no_number(script):
 
 _SCHEDULES = ("BACKWARD", "FULL", "SEQUENTIAL")
 _REFUSED = [
-    (_other_lines, r"a mean of no value at mean_test.py:\d+, and worker \d of no value at mean_tes"),
+    (_other_lines, r"a mean of no value at mean_test.py:\d+, and worker \d of no val"),
     (_only_one_asks, "has finished, and takes no part"),
     (_in_join, r"mean\(\) and barrier\(\): in join\(\); allowed: before it"),
     (_too_large, "5000 values; allowed: at most 4096"),
