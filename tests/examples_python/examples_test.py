@@ -107,6 +107,14 @@ class ExamplesTest(unittest.TestCase):
         self.assertLess(several, 3.5)  # of 4.3 at the start
         self.assertLess(abs(several - one), 0.01)
 
+    @_needs("torch")
+    def test_gan_is_the_same_as_in_one_process(self):
+        output = self.run_example("gan.py", "--steps", "60", "--compare")
+        for number in (r"losses (\S+) and \S+, ", r"losses \S+ and (\S+), "):
+            several = self.number(number + "by 2 processes", output)
+            self.assertLess(abs(several - self.number(number + "by one process", output)), 0.01)
+        self.assertRegex(output, r"near the points: \d+%, of \d of the 8")
+
     @_needs("numpy")
     def test_numpy(self):
         output = self.run_example("numpy_linear.py", "--steps", "200")
