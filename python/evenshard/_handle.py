@@ -264,12 +264,11 @@ class Handle:
     def wait_all(self) -> None:
         self._wait(self._library.wait_all)
 
-    def mean(self, values: Sequence[float]) -> list[float]:
-        """The mean of each value over the workers. All call it at the same line of their
-        programs."""
+    def mean(self, values: Sequence[float], place: str | None = None) -> list[float]:
+        """The mean of each value over the workers. All call it at the same place, by default the
+        line of their programs."""
         array = (ctypes.c_double * len(values))(*values)
-        place = encoded(_place_of_caller())
-        self._wait(self._library.mean, place, array, len(values))
+        self._wait(self._library.mean, encoded(place or _place_of_caller()), array, len(values))
         return list(array)
 
     def push_pull(self, numbers: ctypes.Array | None = None) -> None:

@@ -339,7 +339,15 @@ def another_model_in_the_same_run(script):
         _distributed(script, _sgd(model.parameters()), model)
 
 
+def other_parameters_at_one_rank(script):
+    def change(script, model, _):
+        if script.ranks == [1]:
+            model[2].weight.data[0, 0] += 1e-3
+    _train(script, after=change)
+
+
 _REFUSED = [
+    (other_parameters_at_one_rank, _SCHEDULES, "2.weight: is not the same in all workers"),
     (a_closure_that_computes_several_times, _SCHEDULES, "LBFGS computes gradients several times"),
     (parameters_of_another_model, _SCHEDULES, r"\(130, 6\) is not a parameter of the model"),
     (arguments_the_other_way_round, _SCHEDULES, "optimizer: is a Sequential, allowed: an opt"),

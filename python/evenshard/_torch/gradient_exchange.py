@@ -11,6 +11,10 @@ from evenshard import errors
 from evenshard._torch.model_exchange import ModelExchange
 
 
+# Of one mean.
+_MOST_VALUES = 4096
+
+
 class GradientExchange(ModelExchange):
     """At the join parameters get rank 0's values, as with ModelExchange. From then on each has the
     mean in its `grad` when an iteration is over; None if no worker had a gradient. Whatever else
@@ -23,6 +27,24 @@ class GradientExchange(ModelExchange):
         self._updates: dict[int, int] | None = None  # behind each mean, from the join on
         super().join()
         self._updates = {i: self.handle.updates(i) for i in self._numbers.values()}
+
+    def require_equal(self, owned: Iterable[int]) -> None:
+        """In the iterations in which contents are compared: errors: FailedPrecondition if these
+        parameters are not the same in all workers."""
+        if self.handle.workers == 1 or not self._unchanged.compares:
+            return
+        owned = sorted(owned)
+        sums = [_checksum(self._tensors[i].tensor) for i in owned]
+        for begin in range(0, len(owned), _MOST_VALUES):
+            part = sums[begin:begin + _MOST_VALUES]
+            means = self.handle.mean(part, "the comparison of parameters between workers")
+            for i, own, mean in zip(owned[begin:], part, means):
+                if own != mean:
+                    raise errors.FailedPrecondition(
+                        f"{self._tensors[i].name}: is not the same in all workers; allowed: changes"
+                        " that all make alike, such as a checkpoint that all of them load, or that"
+                        " rank 0 loads before evenshard.DistributedOptimizer is made"
+                    )
 
     def _received(self, numbers):
         if self._updates is None:
@@ -56,3 +78,10 @@ class GradientExchange(ModelExchange):
             if parameter.grad is None:
                 parameter.grad = torch.empty_like(parameter)
             yield i, parameter.grad
+
+
+def _checksum(parameter):
+    """A number for the bits of a tensor; so many of them add up exactly in double."""
+    plain = parameter.detach().contiguous()
+    words = {4: torch.int32, 2: torch.int16, 8: torch.int64}[plain.element_size()]
+    return int(plain.view(words).sum(dtype=torch.int64)) % 2**40
