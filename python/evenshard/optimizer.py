@@ -436,6 +436,7 @@ class Optimizer(torch.optim.Optimizer):
 
         Errors: InvalidArgument, which names what cannot be taken over; those of assign().
         """
+        _state_dict.check_layout(state_dict)
         groups = state_dict["param_groups"]
         sizes = [len(group["params"]) for group in groups]
         own = [len(group["params"]) for group in self.param_groups]

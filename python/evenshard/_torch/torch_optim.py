@@ -112,7 +112,11 @@ def options_of(group: dict) -> dict:
 
 def taken_over(group: dict, saved: dict, fixed: dict, place: str) -> dict:
     """Returns what a group has after it has taken over what was saved of one. Errors:
-    InvalidArgument if what must stay as it is, options_of, would be another."""
+    InvalidArgument if what must stay as it is, options_of, would be another, or a number is
+    missing."""
+    for option in CHANGING:
+        if option in group and option not in saved:
+            raise errors.InvalidArgument(f'{place}["{option}"]: is missing, allowed: a number')
     taken = {
         **group,
         **{key: value for key, value in saved.items() if key != "params" and key not in _SPEED},
