@@ -133,6 +133,7 @@ class Optimizer(torch.optim.Optimizer):
         self._is_ready = False  # to have no more groups added
         self._model = model
         self._tensors = _model.tensors_of(model)
+        self._clip_grad_norm, self._clip_grad_value = clip_grad_norm, clip_grad_value
         self._frozen = [(n, p) for n, p in model.named_parameters() if not p.requires_grad]
         rule = None if optimizer is None else _torch_optim.to_config(optimizer, self._tensors)
         self._handle = Handle(
@@ -194,8 +195,8 @@ class Optimizer(torch.optim.Optimizer):
                 if item.is_parameter:
                     ready = functools.partial(self._gradient_ready, i)
                     self._hooks.append(on_gradient(item.tensor, ready))
-        elif self._handle.waits_for_workers and self._handle.workers > 1:
-            self._own_changes = OwnChanges(self._tensors)
+        if self._handle.waits_for_workers and self._handle.workers > 1:
+            self._own_changes = OwnChanges(self._tensors, not self._handle.pushes_early)
             self._hooks += self._own_changes.hooks
         for module in self._model.modules():
             hook = Hook(lambda *_: self._assignments.check_load())
@@ -223,6 +224,16 @@ class Optimizer(torch.optim.Optimizer):
         """In how many steps this worker left out a gradient that was not finite
         (update.non_finite: SKIP)."""
         return self._skipped
+
+    @property
+    def clip_grad_norm(self) -> float | None:
+        """As it was given. The run has agreed on it, so that it cannot be set."""
+        return self._clip_grad_norm
+
+    @property
+    def clip_grad_value(self) -> float | None:
+        """As it was given. The run has agreed on it, so that it cannot be set."""
+        return self._clip_grad_value
 
     @contextlib.contextmanager
     def no_sync(self) -> Iterator[None]:

@@ -1,7 +1,7 @@
-"""Says it when a script changes its gradients by itself under the schedule SEQUENTIAL.
+"""Says it when a script changes its gradients by itself, and the change counts.
 
-Nothing has left then, so that the change counts. But it is one worker's own: clipping by norm, the
-usual one, is another rule than one process's if it is done before the mean.
+It counts in a hook, and under the schedule SEQUENTIAL until step(). But it is one worker's own:
+clipping, the usual one, is another rule than one process's if it is done before the mean.
 """
 
 from __future__ import annotations
@@ -17,14 +17,16 @@ _log = logging.getLogger("evenshard")
 class OwnChanges:
     """Watches the gradients of one model."""
 
-    def __init__(self, tensors: list[ModelTensor]):
+    def __init__(self, tensors: list[ModelTensor], are_kept: bool):
+        """`are_kept`: whether gradients stay in the model until step()."""
         self._versions = {}  # of gradients as backward() left them, by the tensor's number
         self.hooks = [
             on_gradient(item.tensor, self._noting(i, item))
             for i, item in enumerate(tensors)
-            if item.is_parameter
+            if item.is_parameter and are_kept
         ]
         self._tensors = tensors
+        self._looks_for_hooks = True
 
     def _noting(self, i, item):
         def note(*_):
@@ -33,7 +35,8 @@ class OwnChanges:
         return note
 
     def look(self) -> None:
-        """In step(). Warns of the first change, and watches no longer."""
+        """In step(). Warns of the first change, and of the first hook, and watches no longer."""
+        self._look_for_hooks()
         for i, version in self._versions.items():
             gradient = self._tensors[i].tensor.grad
             if gradient is not None and gradient._version != version:
@@ -47,3 +50,18 @@ class OwnChanges:
                     hook.remove()
                 break
         self._versions.clear()
+
+    def _look_for_hooks(self):
+        if not self._looks_for_hooks:
+            return
+        for item in self._tensors:
+            if item.is_parameter and item.tensor._backward_hooks:
+                _log.warning(
+                    "%s: has a hook of the script, which is given this worker's own gradient,"
+                    " before the mean. It may read it, or scale it by a factor; one that clips"
+                    " would clip each worker's gradient by itself: evenshard.Optimizer(...,"
+                    " clip_grad_value=) clips the mean",
+                    item.name,
+                )
+                self._looks_for_hooks = False
+                break
