@@ -32,6 +32,16 @@ from evenshard._torch.uneven_ends import UnevenEnds
 _log = logging.getLogger("evenshard")
 
 
+class _OfACopy:
+    """What a deepcopy, or an unpickled one, of an Optimizer has in place of the exchange."""
+
+    def __getattr__(self, _):
+        raise errors.FailedPrecondition(
+            "this is a copy of an evenshard.Optimizer, and does not train; allowed: the Optimizer"
+            " itself, and state_dict() to keep what it has"
+        )
+
+
 class Optimizer(torch.optim.Optimizer):
     """Trains a model with the shards of a run: step() pushes the gradients and receives parameters.
 
@@ -95,6 +105,7 @@ class Optimizer(torch.optim.Optimizer):
     _step_supports_amp_scaling = True
 
     state: Any
+    _exchange: ModelExchange = _OfACopy()  # type: ignore[assignment]
 
     @_first_mistakes.explained
     def __init__(
@@ -174,8 +185,11 @@ class Optimizer(torch.optim.Optimizer):
         self._add_hooks()
         self._given = optimizer
         if optimizer is not None:
-            self._step_of_given = vars(optimizer).get("step")
-            optimizer.step = types.MethodType(_refuse_step, optimizer)
+            self._kept_of_given = dict(vars(optimizer))
+            optimizer.state = _state_dict.ShardState()
+            for name in _REFUSED_OF_GIVEN:
+                # A method, as schedulers want step() to be.
+                setattr(optimizer, name, types.MethodType(_refusal_of_given(name), optimizer))
         _exit.watch(self)
 
     def _config_groups(self):
@@ -489,9 +503,10 @@ class Optimizer(torch.optim.Optimizer):
 
     def _let_go(self):
         if self._given is not None:
-            del self._given.step
-            if self._step_of_given is not None:
-                self._given.step = self._step_of_given
+            for name in ("state", *_REFUSED_OF_GIVEN):
+                delattr(self._given, name)
+                if name in self._kept_of_given:
+                    setattr(self._given, name, self._kept_of_given[name])
         for hook in self._hooks:
             hook.remove()
         self._hooks.clear()
@@ -520,8 +535,15 @@ class Optimizer(torch.optim.Optimizer):
         return f"{what} without a step()" if self.iteration == 0 else None
 
 
-def _refuse_step(_, *arguments, **options):
-    raise errors.FailedPrecondition(
-        "step(): this optimizer was handed over to evenshard.Optimizer, and its own step would"
-        " train with this worker's gradient alone; allowed: evenshard.Optimizer's step()"
-    )
+# What the optimizer that was handed over would do to itself alone, beside the run.
+_REFUSED_OF_GIVEN = ("step", "state_dict", "load_state_dict", "add_param_group")
+
+
+def _refusal_of_given(name):
+    def refuse(_, *arguments, **options):
+        raise errors.FailedPrecondition(
+            f"{name}(): this optimizer was handed over to evenshard.Optimizer, which trains in its"
+            f" place; allowed: evenshard.Optimizer's {name}()"
+        )
+
+    return refuse

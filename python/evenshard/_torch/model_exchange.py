@@ -14,7 +14,7 @@ from evenshard._torch import placement as _placement
 from evenshard._torch.buffers import Buffers
 from evenshard._torch.model import ModelTensor
 from evenshard._torch.thread_use import ThreadUse
-from evenshard._torch.unchanged import Unchanged
+from evenshard._torch.unchanged import SEQUENTIAL_HINT, Unchanged
 
 # Gradients are pushed when a sixteenth of the model has gathered, at least 64 KiB and at most
 # 1 MiB. A push by itself costs more than a small gradient takes on its way. Larger gradients go at
@@ -120,7 +120,9 @@ class ModelExchange:
         if i in self._staged:
             raise errors.FailedPrecondition(
                 f"{self._tensors[i].name}: has a second gradient before step(), and the first one"
-                " has been pushed; wrap all but the last backward() in `with optimizer.no_sync():`"
+                " has been pushed; wrap all but the last backward() in `with optimizer.no_sync():`."
+                " If one backward() has several, as of a parameter in two checkpoints: "
+                + SEQUENTIAL_HINT
             )
         self._stage(i, None)
         if self._gathered >= self._push_elements:

@@ -136,10 +136,22 @@ def taken_over(group: dict, saved: dict, fixed: dict, place: str) -> dict:
 
 def numbers_of(group: dict) -> tuple:
     """Returns what of a group goes with the gradients, in the order of
-    _library.CHyperparameters."""
-    betas = group.get("betas", (group.get("momentum") or None, None))
-    numbers = (group["lr"], *betas, group.get("weight_decay"), group.get("eps"))
-    return tuple(None if number is None else float(number) for number in numbers)
+    _library.CHyperparameters. Errors: InvalidArgument for what is no number."""
+    try:
+        found = {
+            option: float(group[option])
+            for option in CHANGING
+            if option in group and option != "betas"
+        }
+        betas: tuple = (found.get("momentum") or None, None)
+        if "betas" in group:
+            beta1, beta2 = group["betas"]
+            betas = float(beta1), float(beta2)
+    except (TypeError, ValueError):
+        raise errors.InvalidArgument(
+            f"param_groups: has {text_of(group)}, allowed: numbers, and two of them as betas"
+        ) from None
+    return found["lr"], *betas, found.get("weight_decay"), found.get("eps")
 
 
 def text_of(group: dict) -> str:
