@@ -424,6 +424,13 @@ class AssignmentTest(unittest.TestCase):
             with script.assign(optimizer):
                 pass
 
+        def by_data(script):
+            model = _model()
+            optimizer = script.optimizer(model)
+            model[0].weight.data.mul_(0.5)
+            with script.assign(optimizer):
+                pass
+
         def by_a_reference(script):
             model = _model()
             optimizer = script.optimizer(model)
@@ -505,6 +512,7 @@ class AssignmentTest(unittest.TestCase):
             (within(a_state), r"load_state_dict\(\): in `with optimizer.assign"),
             (within(another_shape), r"0.bias: was replaced .* allowed: .* shape \(130,\)"),
             (in_the_middle, "have been pushed; allowed: before backward"),
+            (by_data, "0.weight: was changed by the script before an assignment"),
             (by_a_reference, r"live at the shards; allowed: state_dict\(\)"),
             (not_finite, "worker 0 assigned a value that is not finite at iteration 0: 0.weight"),
         ):

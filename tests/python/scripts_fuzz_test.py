@@ -405,6 +405,15 @@ def complaint_of(program):
     return None
 
 
+def _is_whole(program):
+    """Whether what is refused is still in it, and has an effect."""
+    return program.refused is None or any(
+        action in step[place]
+        for action, (place, _, _) in _FORBIDDEN.items()
+        for step in program.steps[:-1]
+    )
+
+
 def smaller(program):
     """The program with fewer steps and actions, as long as something is wrong."""
     changed = True
@@ -414,7 +423,7 @@ def smaller(program):
             kept = program.steps
             if len(kept) > 1:
                 program.steps = kept[:number] + kept[number + 1:]
-                if complaint_of(program) is not None:
+                if _is_whole(program) and complaint_of(program) is not None:
                     changed = True
                     continue
                 program.steps = kept

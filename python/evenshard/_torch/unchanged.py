@@ -64,13 +64,10 @@ class Unchanged:
                 self._states[i] = state
 
     def require(self, when: str) -> None:
-        """Errors: FailedPrecondition if a version counter shows that the script has changed a
-        parameter since it was received."""
+        """Errors: FailedPrecondition if the script has changed a parameter since it was received.
+        Compares contents."""
         for i in self._parameters:
-            parameter = self._tensors[i].tensor
-            if state_of(parameter) != self._states[i] and not same(
-                parameter, self._placement.parameter(i)
-            ):
+            if not same(self._tensors[i].tensor, self._placement.parameter(i)):
                 self._refuse(i, when)
 
     def check(self, staged: dict) -> None:
