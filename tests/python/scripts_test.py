@@ -489,6 +489,16 @@ def a_copy_of_the_optimizer_that_trains(script):
     optimizer.step()
 
 
+def another_optimizer_of_the_same_parameters(script):
+    model = _mlp()
+    optimizer, other = script.optimizer(model), torch.optim.SGD(model.parameters(), lr=0.1)
+    for step in range(_STEPS):
+        optimizer.zero_grad(set_to_none=True)
+        _loss(script, model, step).backward()
+        optimizer.step()
+        other.step()
+
+
 def _other_parameters_in_groups(change):
     def groups(script):
         model = _mlp()
@@ -534,6 +544,7 @@ _REFUSED = [
      ("FULL",), r"^add_param_group\(\): this optimizer was handed over"),
     (_with_the_optimizer_that_was_handed_over(lambda given, _: list(given.state)), ("FULL",),
      "momentum and moments live at the shards"),
+    (another_optimizer_of_the_same_parameters, _SCHEDULES, "was changed by the script"),
     (a_copy_of_the_optimizer_that_trains, ("BACKWARD",), "a copy of an evenshard.Optimizer"),
     (_other_parameters_in_groups(lambda groups: groups.pop()), ("FULL",), "have other parameters"),
     (_other_parameters_in_groups(lambda groups: groups.reverse()), ("BACKWARD",),

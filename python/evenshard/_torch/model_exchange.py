@@ -184,6 +184,7 @@ class ModelExchange:
         self._missing.update(range(len(self._tensors)))
         for raise_version in self._raise_versions:
             raise_version()
+        self._unchanged.under_way()
         if not self.handle.waits_in_forward:
             self.wait_for_all()
 
@@ -201,6 +202,7 @@ class ModelExchange:
                 first = missing[0]
                 come = range(first, first + self.handle.received(first))
                 missing = {*missing, *self._missing_of(come)}
+            self._unchanged.arrived(missing)
             self._received(missing)
 
     def wait_for_all(self) -> None:
@@ -210,7 +212,9 @@ class ModelExchange:
                 return
             if self.handle.phase != _library.IDLE:
                 self.handle.wait_all()
-            self._received(self._missing_of(range(len(self._tensors))))
+            missing = self._missing_of(range(len(self._tensors)))
+            self._unchanged.arrived(missing)
+            self._received(missing)
 
     def resume(self) -> None:
         """After WentBack: gives the model the parameters of the run's checkpoint."""

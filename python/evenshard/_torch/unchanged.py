@@ -44,6 +44,18 @@ class Unchanged:
         for i in numbers:
             self._states[i] = state_of(self._tensors[i].tensor)
 
+    def under_way(self) -> None:
+        """The next parameters have been asked for, and the model has the old ones until then."""
+        self.received(self._parameters)
+
+    def arrived(self, numbers) -> None:
+        """Before these are given to the model. Errors: FailedPrecondition if the script has changed
+        one since under_way(), by a reference that it keeps."""
+        for i in numbers:
+            parameter = self._tensors[i].tensor
+            if self._tensors[i].is_parameter and parameter._version != self._states[i][0]:
+                self._refuse(i, "while its next value was under way")
+
     def begin(self, iteration: int) -> None:
         """Nothing is under way, and nothing of this iteration has been pushed. Errors:
         FailedPrecondition if the script has changed a parameter since it was received."""
