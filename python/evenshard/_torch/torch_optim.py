@@ -173,6 +173,11 @@ def _problems(kind, optimizer, tensors):
                     f'{place}["{option}"]: is {value!r}, allowed for torch.optim.{kind}: lr,'
                     f" {', '.join(rule.fields)}"
                 )
+    if _does_more(optimizer):
+        yield (
+            "optimizer: its step() has been replaced, or has hooks, which evenshard.Optimizer would"
+            " not call; allowed: step() as torch.optim and its schedulers have it"
+        )
     if kind == "SGD":
         yield from _nesterov_problems(optimizer.param_groups)
     held = {id(p) for group in optimizer.param_groups for p in group["params"]}
@@ -190,6 +195,17 @@ def _problems(kind, optimizer, tensors):
                     f'optimizer.param_groups[{number}]["params"][{index}]: of shape'
                     f" {tuple(parameter.shape)} is not a parameter of the model"
                 )
+
+
+def _does_more(optimizer):
+    """Whether the script has given step() something else to do."""
+    step = vars(optimizer).get("step")
+    # Schedulers wrap it, of PyTorch before 2.4 and since.
+    is_plain = step is None or any(
+        hasattr(step, mark) for mark in ("_with_counter", "_wrapped_by_lr_sched")
+    )
+    hooks = ("_optimizer_step_pre_hooks", "_optimizer_step_post_hooks")
+    return not is_plain or any(getattr(optimizer, name, None) for name in hooks)
 
 
 def _nesterov_problems(groups):
