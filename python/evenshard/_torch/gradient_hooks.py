@@ -15,6 +15,12 @@ def on_gradient(parameter: torch.Tensor, call: Callable[..., None]):
     return _NodeHook(parameter, call)
 
 
+def has_other_hooks(parameter: torch.Tensor) -> bool:
+    """Whether a parameter has hooks besides one of on_gradient()."""
+    after = getattr(parameter, "_post_accumulate_grad_hooks", None) or ()
+    return bool(parameter._backward_hooks) or len(after) > 1
+
+
 class _NodeHook:
     """Before PyTorch 2.1: a hook on the node that accumulates the gradient. The node lives as long
     as the hook keeps it."""

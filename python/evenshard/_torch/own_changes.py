@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 
-from evenshard._torch.gradient_hooks import on_gradient
+from evenshard._torch.gradient_hooks import has_other_hooks, on_gradient
 from evenshard._torch.model import ModelTensor
 
 _log = logging.getLogger("evenshard")
@@ -55,7 +55,7 @@ class OwnChanges:
         if not self._looks_for_hooks:
             return
         for item in self._tensors:
-            if item.is_parameter and item.tensor._backward_hooks:
+            if item.is_parameter and has_other_hooks(item.tensor):
                 _log.warning(
                     "%s: has a hook of the script, which is given this worker's own gradient,"
                     " before the mean. It may read it, or scale it by a factor; one that clips"
