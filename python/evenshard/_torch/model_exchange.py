@@ -182,11 +182,12 @@ class ModelExchange:
         self._placement.pass_done()
         self._staged = {}
         self._missing.update(range(len(self._tensors)))
+        if not self.handle.waits_in_forward:
+            self.wait_for_all()
+            return
         for raise_version in self._raise_versions:
             raise_version()
         self._unchanged.under_way()
-        if not self.handle.waits_in_forward:
-            self.wait_for_all()
 
     def wait_for(self, numbers: Iterable[int]) -> None:
         """Waits for the parameters of those of these tensors that finish() has pushed."""
