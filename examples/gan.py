@@ -2,10 +2,10 @@
 
     python -m evenshard.run --workers 2 --shards 2 examples/gan.py
 
-Two networks with an optimizer each, which step in turns: what the shards have no rule for. They give
-back the mean gradient, and each process's own optimizers step. The lines that plain PyTorch has not
-are marked. `--compare` trains the same once more in one process, with all processes' batches as one,
-and prints both losses.
+Two networks with an optimizer each, which step in turns: what the shards have no rule for.
+They give back the mean gradient, and each process steps by itself. The lines that plain PyTorch has
+not are marked. `--compare` trains the same once more in one process, with all processes' batches as
+one, and prints both losses.
 """
 
 import argparse

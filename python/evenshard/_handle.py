@@ -369,7 +369,10 @@ def _limit(option: str, value: float | None) -> float:
     """A limit of gradients as the library takes it: 0 for none."""
     if value is None:
         return 0.0
-    limit = ctypes.c_float(value).value
+    try:
+        limit = ctypes.c_float(value).value
+    except TypeError:
+        limit = math.nan
     if not 0 < limit < math.inf:
         raise errors.ConfigError(
             f"{option}: is {value!r}, allowed: a number above 0, or None for no clipping"

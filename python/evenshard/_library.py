@@ -108,7 +108,11 @@ class CHyperparameters(ctypes.Structure):
 
 
 def hyperparameters(*numbers: float | None) -> CHyperparameters:
-    """In the order of the fields. None, and what is left out: the config's."""
+    """In the order of the fields. None, and what is left out: the config's. Errors:
+    InvalidArgument for NaN, which stands for that on the way."""
+    for (field, _), number in zip(CHyperparameters._fields_, numbers):
+        if number is not None and math.isnan(number):
+            raise errors.InvalidArgument(f"{field}: is {number}, allowed: a number")
     given = [math.nan if number is None else number for number in numbers]
     return CHyperparameters(*given, *[math.nan] * (len(CHyperparameters._fields_) - len(given)))
 

@@ -65,6 +65,8 @@ class DistributedOptimizer(Training, torch.optim.Optimizer):
 
     # GradScaler leaves it to step() to look for infinities and to divide.
     _step_supports_amp_scaling = True
+    _exchange: GradientExchange
+    _clips_the_mean = "torch's own function after optimizer.synchronize()"
 
     @_first_mistakes.explained_distributed
     def __init__(  # pylint: disable=super-init-not-called
@@ -100,7 +102,7 @@ class DistributedOptimizer(Training, torch.optim.Optimizer):
         for each in self._sharing:
             each._watch()
         self._step_given = optimizer.step
-        self._take_over(optimizer)
+        self._take_over(optimizer, ["step"])
         _exit.watch(self)
 
     def _join(self, config, rank, overrides, coordinator):

@@ -27,6 +27,16 @@ from evenshard._torch.unchanged import SEQUENTIAL_HINT
 _log = logging.getLogger("evenshard")
 
 
+class _OfACopy:
+    """What a deepcopy, or an unpickled one, of an Optimizer has in place of the exchange."""
+
+    def __getattr__(self, _):
+        raise errors.FailedPrecondition(
+            "this is a copy of an evenshard.Optimizer, and does not train; allowed: the Optimizer"
+            " itself, and state_dict() to keep what it has"
+        )
+
+
 class Optimizer(Training, torch.optim.Optimizer):
     """Trains a model with the shards of a run: step() pushes the gradients and receives parameters.
 
@@ -89,7 +99,10 @@ class Optimizer(Training, torch.optim.Optimizer):
     # GradScaler leaves it to step() to divide by the scale and to skip.
     _step_supports_amp_scaling = True
 
+    _clips_the_mean = "evenshard.Optimizer(..., clip_grad_norm=) or clip_grad_value="
+
     state: Any
+    _exchange: ModelExchange = _OfACopy()  # type: ignore[assignment]
 
     @_first_mistakes.explained
     def __init__(
@@ -127,6 +140,7 @@ class Optimizer(Training, torch.optim.Optimizer):
         _exit.prepare()
         self._is_ready = False  # to have no more groups added
         self._set_model(model)
+        self._clip_grad_norm, self._clip_grad_value = clip_grad_norm, clip_grad_value
         rule = None if optimizer is None else _torch_optim.to_config(optimizer, self._tensors)
         self._handle = Handle(
             self._declared(), config=config, rank=rank, optimizer=rule,
@@ -164,7 +178,7 @@ class Optimizer(Training, torch.optim.Optimizer):
             hook = Hook(lambda *_: self._assignments.check_load())
             self._hooks.append(module._register_load_state_dict_pre_hook(hook))
         if optimizer is not None:
-            self._take_over(optimizer)
+            self._take_over(optimizer, _REFUSED_OF_GIVEN, state=_state_dict.ShardState())
         _exit.watch(self)
 
     def _config_groups(self):
@@ -183,6 +197,16 @@ class Optimizer(Training, torch.optim.Optimizer):
         """In how many steps this worker left out a gradient that was not finite
         (update.non_finite: SKIP)."""
         return self._skipped
+
+    @property
+    def clip_grad_norm(self) -> float | None:
+        """As it was given. The run has agreed on it, so that it cannot be set."""
+        return self._clip_grad_norm
+
+    @property
+    def clip_grad_value(self) -> float | None:
+        """As it was given. The run has agreed on it, so that it cannot be set."""
+        return self._clip_grad_value
 
     def zero_grad(self, set_to_none: bool = True) -> None:
         """Forgets the gradients. They become None by default, as from PyTorch 2.0 on, so that the
@@ -319,6 +343,7 @@ class Optimizer(Training, torch.optim.Optimizer):
 
         Errors: InvalidArgument, which names what cannot be taken over; those of assign().
         """
+        _state_dict.check_layout(state_dict)
         groups = state_dict["param_groups"]
         sizes = [len(group["params"]) for group in groups]
         own = [len(group["params"]) for group in self.param_groups]
@@ -339,3 +364,7 @@ class Optimizer(Training, torch.optim.Optimizer):
     def _assign_state(self, saved):
         state = _state_dict.parse(self._exchange, self.param_groups, saved)
         self._assignments.state(state.arrays, state.steps)
+
+
+# What the optimizer that was handed over would do to itself alone, beside the run.
+_REFUSED_OF_GIVEN = ("step", "state_dict", "load_state_dict", "add_param_group")

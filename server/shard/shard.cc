@@ -294,7 +294,9 @@ void Shard::CheckWaits() {
       if (!absl::c_binary_search(left, rank)) continue;
       Fail(absl::AbortedError(absl::StrCat(
           membership_.Describe(rank), " has finished, and others go on to iteration ",
-          update.iteration, ", which needs it; under SYNC all workers train equally long")));
+          update.iteration,
+          ", which needs it; under SYNC all workers train equally long, but for PyTorch"
+          " scripts in `with optimizer.join():`")));
       return;
     }
   }

@@ -1,5 +1,5 @@
-"""A training that assigns parameters and an optimizer's state, whose processes are killed, against
-one that is left alone."""
+"""A training that assigns parameters and an optimizer's state, and ends unevenly, whose processes
+are killed, against one that is left alone."""
 
 import os
 import re
@@ -28,8 +28,8 @@ recovery {{
 }}
 """
 
-# In each iteration it assigns twice and trains. In iteration 15 it waits, at the place of three
-# that the test names, for what the test does.
+# In each iteration it assigns twice and trains. Then rank 0 has 3 batches more and rank 1 has 8. At
+# the place of five that the test names it waits for what the test does.
 _SCRIPT = """
 import os, sys, time
 sys.path.insert(0, sys.argv[1])
@@ -50,8 +50,8 @@ optimizer = evenshard.Optimizer(
 optimizer.load_state_dict(saved)
 print("begins at", optimizer.iteration, flush=True)
 
-def wait_at(here):
-    if here != place or optimizer.iteration != 15 or os.path.exists(struck):
+def wait_at(here, iteration=15):
+    if here != place or optimizer.iteration != iteration or os.path.exists(struck):
         return
     optimizer.synchronize()
     if rank == 1:
@@ -65,18 +65,29 @@ def train():
     with optimizer.assign():
         for p in model.parameters():
             p.add_(0.01)
+        wait_at(3)
     wait_at(1)
     with optimizer.assign():
         for p in model.parameters():
             p.clamp_(-0.4, 0.4)
     wait_at(2)
+    take_step()
+
+def take_step():
     optimizer.zero_grad()
     models.loss_of(model, "mlp", optimizer.iteration, rank).backward()
     optimizer.step()
 
-while optimizer.iteration < steps:
+is_done = False
+while not is_done:
     try:
-        train()
+        while optimizer.iteration < steps:
+            train()
+        with optimizer.join():
+            while optimizer.iteration < steps + (3 if rank == 0 else 8):
+                wait_at(4, steps + 5)
+                take_step()
+        is_done = True
     except evenshard.WentBack:
         optimizer.resume()
         print("went back to", optimizer.iteration, flush=True)
@@ -159,14 +170,17 @@ class AssignmentRecoveryTest(unittest.TestCase):
         def strike(process, _):
             os.kill(process, signal.SIGKILL)
 
-        for place, schedule in ((0, "BACKWARD"), (1, "FULL"), (2, "SEQUENTIAL")):
+        for place, schedule in ((0, "BACKWARD"), (1, "FULL"), (2, "SEQUENTIAL"), (3, "BACKWARD")):
             self.check(strike, r"worker 1.*begins at 15", place=place, schedule=schedule)
+        self.check(strike, r"worker 1.*begins at 35", place=4, schedule="FULL")
 
     def test_a_run_that_goes_back_has_the_assignments_of_its_checkpoint(self):
         def strike(_, config):
             fixture.kill_shard(config, 1)
 
         self.check(strike, r"worker 0.*went back to 10", place=1)
+        self.check(strike, r"worker 0.*went back to 10", place=3)
+        self.check(strike, r"worker 0.*went back to 30", place=4)
         # Cuts are where the clock says, also between assignments.
         self.check(strike, r"went back to", place=2, every="every_seconds: 0.1")
         # Only a script that is started again loads its state again.
@@ -177,7 +191,10 @@ class AssignmentRecoveryTest(unittest.TestCase):
         def strike(_, config):
             fixture.kill_shard(config, 1)
 
-        self.check(strike, r"took slot 1 over", place=1, replicas=1)
+        for place, schedule in (
+            (1, "BACKWARD"), (3, "FULL"), (4, "BACKWARD"), (4, "FULL"), (4, "SEQUENTIAL"),
+        ):
+            self.check(strike, r"took slot 1 over", place=place, schedule=schedule, replicas=1)
 
     def test_a_run_is_resumed_from_a_checkpoint(self):
         with tempfile.TemporaryDirectory() as folder:

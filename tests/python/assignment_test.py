@@ -424,6 +424,13 @@ class AssignmentTest(unittest.TestCase):
             with script.assign(optimizer):
                 pass
 
+        def by_data(script):
+            model = _model()
+            optimizer = script.optimizer(model)
+            model[0].weight.data.mul_(0.5)
+            with script.assign(optimizer):
+                pass
+
         def by_a_reference(script):
             model = _model()
             optimizer = script.optimizer(model)
@@ -435,6 +442,32 @@ class AssignmentTest(unittest.TestCase):
             with script.assign(optimizer):
                 model[0].weight[0, 0] = float("nan")
 
+        def within(does):
+            """What is done to a model in assign()."""
+            def habit(script):
+                model = _model()
+                optimizer = script.optimizer(model, _rules()["adam"])
+                _train(script, model, optimizer)
+                with script.assign(optimizer):
+                    model[0].bias.mul_(0.5)
+                    does(script, model, optimizer)
+            return habit
+
+        def nested(script, _, optimizer):
+            with script.assign(optimizer):
+                pass
+
+        def a_step(script, model, optimizer):
+            with torch.enable_grad():
+                _loss(script, model, 0).backward()
+                optimizer.step()
+
+        def a_state(_, __, optimizer):
+            optimizer.load_state_dict(optimizer.state_dict())
+
+        def another_shape(_, model, __):
+            model[0].bias.data = torch.zeros(1)
+
         def plain_assign(script):
             with script.assign(script.optimizer(_model())):
                 pass
@@ -445,19 +478,41 @@ class AssignmentTest(unittest.TestCase):
         def wrong_shape(saved):
             saved["state"][0]["exp_avg"] = torch.zeros(130)
 
+        def without(*path):
+            def change(saved):
+                for key in path[:-1]:
+                    saved = saved[key]
+                del saved[path[-1]]
+            return change
+
+        def step_of(value):
+            return lambda saved: saved["state"][0].update(step=value)
+
         def unknown(saved):
             saved["state"][9] = {"step": 1}
 
         def nesterov(saved):
             saved["param_groups"][0]["nesterov"] = True
 
-        mistakes = {"InvalidArgument", "FailedPrecondition", "Aborted"}
+        mistakes = {"InvalidArgument", "FailedPrecondition", "TensorError", "Aborted"}
         for habit, text in (
             (load(amsgrad), r'\["max_exp_avg_sq"\]: cannot be taken over, allowed for ADAM'),
             (load(wrong_shape), r"a tensor of the shape \(130,\), allowed: .* \(130, 6\)"),
             (load(unknown), r"state\[9\] is of no parameter, allowed: 0 to 3"),
             (load(nesterov, "momentum"), r'\["nesterov"\]: is True, allowed: False'),
+            (load(without("state")), "lacks state, allowed: what state_dict"),
+            (load(without("param_groups")), "lacks param_groups, allowed: what state_dict"),
+            (load(without("state", 0, "step")), r"state\[0\] lacks step, allowed: all"),
+            (load(without("state", 0, "exp_avg_sq")), r"state\[0\] lacks exp_avg_sq, allowed: all"),
+            (load(without("param_groups", 0, "lr")), r'\["lr"\]: is missing, allowed: a number'),
+            (load(step_of(float("nan"))), "is nan, allowed: a whole number"),
+            (load(step_of(torch.ones(2))), r"is tensor\(\[1., 1.\]\), allowed: a whole number"),
+            (within(nested), r"\bassign\(\): in `with optimizer.assign"),
+            (within(a_step), r"backward\(\) or step\(\): in `with optimizer.assign"),
+            (within(a_state), r"load_state_dict\(\): in `with optimizer.assign"),
+            (within(another_shape), r"0.bias: was replaced .* allowed: .* shape \(130,\)"),
             (in_the_middle, "have been pushed; allowed: before backward"),
+            (by_data, "0.weight: was changed by the script before an assignment"),
             (by_a_reference, r"live at the shards; allowed: state_dict\(\)"),
             (not_finite, "worker 0 assigned a value that is not finite at iteration 0: 0.weight"),
         ):

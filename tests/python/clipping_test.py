@@ -1,7 +1,9 @@
 """Clipping of the mean gradient: what one process gives with torch.nn.utils, or a refusal."""
 
+import contextlib
 import itertools
 import logging
+import re
 import unittest
 
 from tests.python import fixture
@@ -134,12 +136,20 @@ class ClippingTest(unittest.TestCase):
             _of_rank(lambda rank: {"clip_grad_norm": 1.0}),
             "allowed: 0 with ASYNC and model.from_workers: .* SEQUENTIAL", update="policy: ASYNC",
         )
-        for limit in (0, -1.0, float("nan"), float("inf"), 1e-50):
+        for limit in (0, -1.0, float("nan"), float("inf"), 1e-50, "1.0", [1.0]):
             for option in ("clip_grad_norm", "clip_grad_value"):
                 self.check_refused(
                     _of_rank(lambda rank: {option: limit}),
-                    f"{option}: is {limit!r}, allowed: a number above 0", workers=1,
+                    f"{option}: is {re.escape(repr(limit))}, allowed: a number above 0", workers=1,
                 )
+
+    def test_a_limit_does_not_change(self):
+        def habit(script):
+            optimizer = script.optimizer(_model(), None, clip_grad_norm=1.0)
+            self.assertEqual((optimizer.clip_grad_norm, optimizer.clip_grad_value), (1.0, None))
+            optimizer.clip_grad_norm = 2.0
+
+        self.check_refused(habit, "clip_grad_norm", workers=1)
 
     def test_a_gradient_that_is_not_finite_ends_the_run(self):
         self.check_refused(_with_a_gradient_of(float("inf")), "gradient that is not finite")
@@ -158,30 +168,49 @@ class ClippingTest(unittest.TestCase):
         )
 
     def test_clipping_by_the_script_is_said_once_where_it_is_allowed(self):
-        def habit(clips):
+        def in_step(model):
+            nn.utils.clip_grad_norm_(model.parameters(), 0.01)
+
+        def in_hooks(model):
+            for p in model.parameters():
+                p.register_hook(lambda gradient: gradient.clamp(-0.01, 0.01))
+
+        def habit(clips, hooks):
             def steps(script):
                 model = _model()
                 optimizer = script.optimizer(model)
+                hooks(model)
                 said = []
                 handler = logging.Handler()
                 handler.emit = lambda record: said.append(record.getMessage())
                 logging.getLogger("evenshard").addHandler(handler)
                 for step in range(3):
                     optimizer.zero_grad(set_to_none=step > 1)
-                    for _ in range(2):
-                        model[:4](script.batch(step)[0]).sum().backward()
-                    if clips:
-                        nn.utils.clip_grad_norm_(model.parameters(), 0.01)
+                    for part in range(2):
+                        with contextlib.nullcontext() if part else optimizer.no_sync():
+                            model[:4](script.batch(step)[0]).sum().backward()
+                    clips(model)
                     optimizer.step()
                 return said
             return steps
 
-        for clips, workers in ((True, 2), (False, 2), (True, 1)):
-            for end in outcomes_of(habit(clips), "SEQUENTIAL", workers):
+        def nowhere(_):
+            pass
+
+        for habits, schedule, workers, texts in (
+            ((in_step, nowhere), "SEQUENTIAL", 2, ["clip_grad_norm="]),
+            ((in_step, nowhere), "SEQUENTIAL", 1, []),
+            ((nowhere, nowhere), "SEQUENTIAL", 2, []),
+            ((nowhere, nowhere), "FULL", 2, []),
+            ((nowhere, in_hooks), "BACKWARD", 2, ["clip_grad_value="]),
+            ((nowhere, in_hooks), "FULL", 1, []),
+            ((in_step, in_hooks), "SEQUENTIAL", 2, ["clip_grad_value=", "clip_grad_norm="]),
+        ):
+            for end in outcomes_of(habit(*habits), schedule, workers):
                 self.assertIsNone(end.error, end.trace)
-                self.assertEqual(len(end.value), clips and workers > 1)
-                for text in end.value:
-                    self.assertIn("clip_grad_norm=", text)
+                self.assertEqual(len(end.value), len(texts), end.value)
+                for text, expected in zip(end.value, texts):
+                    self.assertIn(expected, text)
 
     def test_a_config_that_clips(self):
         limits = {"clip_grad_norm": 0.1, "clip_grad_value": 0.02}

@@ -469,12 +469,46 @@ def own_initialisation(script):
         optimizer.step()
 
 
-def a_step_of_the_optimizer_that_was_handed_over(script):
+def _with_the_optimizer_that_was_handed_over(does):
+    def habit(script):
+        model = _mlp()
+        given = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
+        saved = given.state_dict()
+        optimizer = script.optimizer(model, lambda _: given)
+        torch.optim.lr_scheduler.StepLR(given, 2)
+        _loss(script, model, 0).backward()
+        optimizer.step()
+        does(given, saved)
+    return habit
+
+
+def a_copy_of_the_optimizer_that_trains(script):
     model = _mlp()
-    given = torch.optim.SGD(model.parameters(), lr=0.1)
-    script.optimizer(model, lambda _: given)
+    model, optimizer = copy.deepcopy((model, script.optimizer(model)))
     _loss(script, model, 0).backward()
-    given.step()
+    optimizer.step()
+
+
+def another_optimizer_of_the_same_parameters(script):
+    model = _mlp()
+    optimizer, other = script.optimizer(model), torch.optim.SGD(model.parameters(), lr=0.1)
+    for step in range(_STEPS):
+        optimizer.zero_grad(set_to_none=True)
+        _loss(script, model, step).backward()
+        optimizer.step()
+        other.step()
+
+
+def _other_parameters_in_groups(change):
+    def groups(script):
+        model = _mlp()
+        optimizer = script.optimizer(model, lambda p: torch.optim.SGD(
+            [{"params": [q]} for q in p], lr=0.1
+        ))
+        change(optimizer.param_groups)
+        _loss(script, model, 0).backward()
+        optimizer.step()
+    return groups
 
 
 def two_backward_passes(script):
@@ -500,7 +534,29 @@ _REFUSED = [
     (_set_numbers(lambda p: torch.optim.AdamW(p, 0.1), amsgrad=True), _SCHEDULES,
      "amsgrad.*is True, allowed: False as at the start"),
     (own_initialisation, _SCHEDULES, "0.weight: was changed by the script"),
-    (a_step_of_the_optimizer_that_was_handed_over, _SCHEDULES, "was handed over"),
+    (_with_the_optimizer_that_was_handed_over(lambda given, _: given.step()), _SCHEDULES,
+     r"\bstep\(\): this optimizer was handed over"),
+    (_with_the_optimizer_that_was_handed_over(lambda given, _: given.state_dict()), ("FULL",),
+     r"\bstate_dict\(\): this optimizer was handed over"),
+    (_with_the_optimizer_that_was_handed_over(lambda given, s: given.load_state_dict(s)),
+     ("FULL",), r"\bload_state_dict\(\): this optimizer was handed over"),
+    (_with_the_optimizer_that_was_handed_over(lambda given, _: given.add_param_group({})),
+     ("FULL",), r"\badd_param_group\(\): this optimizer was handed over"),
+    (_with_the_optimizer_that_was_handed_over(lambda given, _: list(given.state)), ("FULL",),
+     "momentum and moments live at the shards"),
+    (another_optimizer_of_the_same_parameters, _SCHEDULES, "was changed by the script"),
+    (a_copy_of_the_optimizer_that_trains, ("BACKWARD",), "a copy of an evenshard.Optimizer"),
+    (_other_parameters_in_groups(lambda groups: groups.pop()), ("FULL",), "have other parameters"),
+    (_other_parameters_in_groups(lambda groups: groups.reverse()), ("BACKWARD",),
+     "have other parameters"),
+    (_other_parameters_in_groups(lambda groups: groups[0]["params"].clear()), ("SEQUENTIAL",),
+     "have other parameters"),
+    (_set_numbers(lambda p: torch.optim.SGD(p, 0.1), lr=float("nan")), _SCHEDULES,
+     "learning_rate: is nan, allowed: a number"),
+    (_set_numbers(lambda p: torch.optim.SGD(p, 0.1), lr=None), ("BACKWARD",),
+     "has lr None, .* allowed: numbers"),
+    (_set_numbers(lambda p: torch.optim.Adam(p, 0.1), betas=(0.9,)), ("BACKWARD",),
+     r"betas \(0.9,\), .* allowed: numbers, and two"),
     (two_backward_passes, _EARLY, "has a second gradient"),
 ]
 

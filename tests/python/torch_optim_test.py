@@ -55,6 +55,28 @@ class RuleTest(unittest.TestCase):
             "weight_decay: 0.0",
         )
 
+    def test_a_step_that_does_more_is_refused(self):
+        def replaced(parameters):
+            optimizer = torch.optim.SGD(parameters, lr=0.5)
+            step = optimizer.step
+            optimizer.step = lambda: step()  # pylint: disable=unnecessary-lambda
+            return optimizer
+
+        def with_a_hook(parameters):
+            optimizer = torch.optim.SGD(parameters, lr=0.5)
+            optimizer.register_step_pre_hook(lambda *_: None)
+            return optimizer
+
+        def with_a_scheduler(parameters):
+            optimizer = torch.optim.SGD(parameters, lr=0.5)
+            torch.optim.lr_scheduler.StepLR(optimizer, 2)
+            return optimizer
+
+        self.refused(replaced, "its step() has been replaced, or has hooks")
+        if hasattr(torch.optim.Optimizer, "register_step_pre_hook"):
+            self.refused(with_a_hook, "its step() has been replaced, or has hooks")
+        self.check(with_a_scheduler, "kind: SGD", "learning_rate: 0.5", "weight_decay: 0.0")
+
     def test_groups_become_rules(self):
         model = models.mlp()
         groups = [

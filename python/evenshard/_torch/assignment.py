@@ -48,6 +48,7 @@ class Assignments:
             )
 
     def begin_iteration(self) -> None:
+        self._require_closed("backward() or step()")
         self._is_restarted = False
         self._done = 0
 
@@ -57,6 +58,7 @@ class Assignments:
         has what it had before."""
         exchange = self._exchange
         with exchange.threads.lock:
+            self._require_closed("assign()")
             exchange.prepare_assignment()
             self._is_open = True
             try:
@@ -70,6 +72,12 @@ class Assignments:
                 self._is_open = False
             self._assign(0, changed)
             exchange.take_all()
+
+    def _require_closed(self, what):
+        if self._is_open:
+            raise errors.FailedPrecondition(
+                f"{what}: in `with optimizer.assign():`, allowed: before and after it"
+            )
 
     def check_load(self) -> None:
         """Before load_state_dict() of the model. Errors: FailedPrecondition out of the context."""
@@ -85,6 +93,7 @@ class Assignments:
         iterations behind it, at which this worker has just joined: its state counts."""
         exchange = self._exchange
         with exchange.threads.lock:
+            self._require_closed("load_state_dict()")
             exchange.prepare_assignment()
             for number, values in enumerate(arrays, 1):
                 self._assign(number, values if exchange.handle.rank == 0 else {}, steps)
@@ -121,10 +130,6 @@ class Assignments:
 
 def _value_of(item: ModelTensor) -> torch.Tensor:
     value = item.value.detach()
-    if value.shape != item.shape:
-        raise errors.TensorError(
-            f"{item.name}: has the shape {tuple(value.shape)} now, allowed: {item.shape}"
-        )
     if not is_exact(value):
         raise errors.TensorError(
             f"{item.name}: has values now that float32 cannot hold; allowed: those that it can"

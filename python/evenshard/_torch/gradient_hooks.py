@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 
 import torch
@@ -11,8 +12,19 @@ def on_gradient(parameter: torch.Tensor, call: Callable[..., None]):
     """Calls `call` in each backward pass, when the gradient has been added to `parameter.grad`. Its
     arguments are up to the version of PyTorch. Returns a handle whose method remove() ends that."""
     if hasattr(parameter, "register_post_accumulate_grad_hook"):
-        return parameter.register_post_accumulate_grad_hook(call)
+        return parameter.register_post_accumulate_grad_hook(_Own(call))
     return _NodeHook(parameter, call)
+
+
+def has_other_hooks(parameter: torch.Tensor) -> bool:
+    """Whether a parameter has hooks besides those of on_gradient()."""
+    after = getattr(parameter, "_post_accumulate_grad_hooks", None) or {}
+    others = [hook for hook in after.values() if not isinstance(hook, _Own)]
+    return bool(parameter._backward_hooks or others)
+
+
+class _Own(functools.partial):
+    """One of on_gradient()."""
 
 
 class _NodeHook:

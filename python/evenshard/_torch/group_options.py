@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import ctypes
+import itertools
+import operator
 
 from evenshard import _library, errors
 from evenshard._torch import torch_optim as _torch_optim
@@ -16,6 +18,7 @@ class GroupOptions:
         # With `from_config` the config's schedule counts until somebody changes the rates.
         self._are_ours = not from_config
         self._first = self._numbers_of(groups)
+        self._parameters = [list(group["params"]) for group in groups]
         self._fixed = [_torch_optim.options_of(group) for group in groups]
         self._begun = self._first  # when the iteration began
         self._last: list[tuple] | None = None  # as they are in _by_tensor
@@ -46,7 +49,16 @@ class GroupOptions:
         return self._by_tensor
 
     def check(self, groups: list[dict]) -> None:
-        """Errors: FailedPrecondition unless the groups have what the iteration began with."""
+        """Errors: FailedPrecondition unless the groups have what the iteration began with, and the
+        parameters that they had at the start."""
+        parameters = [group["params"] for group in groups]
+        if list(map(len, parameters)) != list(map(len, self._parameters)) or not all(
+            map(operator.is_, itertools.chain(*parameters), itertools.chain(*self._parameters))
+        ):
+            raise errors.FailedPrecondition(
+                "param_groups: have other parameters than at the start, allowed: the same ones in"
+                " the same order; for a parameter that is to stay as it is, requires_grad_(False)"
+            )
         for number, (group, options) in enumerate(zip(groups, self._fixed)):
             now = _torch_optim.options_of(group)
             for option, value in options.items():

@@ -17,6 +17,7 @@ class ModelTensor(NamedTuple):
 
     name: str  # as in model.state_dict()
     tensor: torch.Tensor
+    shape: tuple  # at the start
     role: int  # _library.PARAMETER, RUNNING_STATISTIC or BUFFER
     layer: str | None  # the path of the module that owns it
     module: torch.nn.Module  # that module
@@ -24,22 +25,20 @@ class ModelTensor(NamedTuple):
 
     @property
     def value(self) -> torch.Tensor:
-        """The tensor, or what the script has put in place of a buffer."""
-        if not self.is_buffer:
-            return self.tensor
-        for kept in (self.module._buffers, self.module._parameters):
-            # Of the dictionary itself, which says to nobody that it is read.
-            found = dict.get(kept, self.key)
-            if found is not None and found.shape == self.tensor.shape:
+        """The tensor, or what the script has put in place of a buffer. Errors: TensorError if that
+        has another shape."""
+        if self.is_buffer:
+            # Of the dictionaries themselves, which say to nobody that they are read.
+            kept = [dict.get(d, self.key) for d in (self.module._buffers, self.module._parameters)]
+        else:
+            kept = [self.tensor]
+        for found in kept:
+            if found is not None and found.shape == self.shape:
                 return found
         raise errors.TensorError(
             f"{self.name}: was replaced by something else, allowed: a tensor of the shape"
-            f" {tuple(self.tensor.shape)}"
+            f" {self.shape}"
         )
-
-    @property
-    def shape(self) -> tuple:
-        return tuple(self.tensor.shape)
 
     @property
     def is_parameter(self) -> bool:
@@ -65,7 +64,9 @@ def tensors_of(model: torch.nn.Module) -> list[ModelTensor]:
             if id(tensor) not in seen:
                 seen.add(id(tensor))
                 full = f"{path}.{name}" if path else name
-                found.append(ModelTensor(full, tensor, role, path or None, module, name))
+                found.append(ModelTensor(
+                    full, tensor, tuple(tensor.shape), role, path or None, module, name
+                ))
     problems = [f"{item.name}: {text}" for item in found for text in _problems(item)]
     if not problems:
         problems += _overlaps(found)

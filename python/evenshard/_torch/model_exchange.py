@@ -14,7 +14,7 @@ from evenshard._torch import placement as _placement
 from evenshard._torch.buffers import Buffers
 from evenshard._torch.model import ModelTensor
 from evenshard._torch.thread_use import ThreadUse
-from evenshard._torch.unchanged import Unchanged
+from evenshard._torch.unchanged import SEQUENTIAL_HINT, Unchanged
 
 # Gradients are pushed when an eighth of the model has gathered, at least 64 KiB and at most 1 MiB.
 # A push by itself costs more than a small gradient takes on its way. Larger gradients go at once,
@@ -127,7 +127,9 @@ class ModelExchange:
         if i in self._staged:
             raise errors.FailedPrecondition(
                 f"{self._tensors[i].name}: has a second gradient before step(), and the first one"
-                " has been pushed; wrap all but the last backward() in `with optimizer.no_sync():`"
+                " has been pushed; wrap all but the last backward() in `with optimizer.no_sync():`."
+                " If one backward() has several, as of a parameter in two checkpoints: "
+                + SEQUENTIAL_HINT
             )
         self._stage(i, None)
         if self._gathered >= self._push_elements:
@@ -189,10 +191,12 @@ class ModelExchange:
         self._placement.pass_done()
         self._staged = {}
         self._missing.update(range(len(self._tensors)))
-        for raise_version in self._raise_versions:
-            raise_version()
         if not self.handle.waits_in_forward:
             self.wait_for_all()
+            return
+        for raise_version in self._raise_versions:
+            raise_version()
+        self._unchanged.under_way()
 
     def wait_for(self, numbers: Iterable[int]) -> None:
         """Waits for the parameters of those of these tensors that finish() has pushed."""
@@ -208,6 +212,7 @@ class ModelExchange:
                 first = missing[0]
                 come = range(first, first + self.handle.received(first))
                 missing = {*missing, *self._missing_of(come)}
+            self._unchanged.arrived(missing)
             self._received(missing)
 
     def wait_for_all(self) -> None:
@@ -217,7 +222,9 @@ class ModelExchange:
                 return
             if self.handle.phase != _library.IDLE:
                 self.handle.wait_all()
-            self._received(self._missing_of(range(len(self._tensors))))
+            missing = self._missing_of(range(len(self._tensors)))
+            self._unchanged.arrived(missing)
+            self._received(missing)
 
     def resume(self) -> None:
         """After WentBack: gives the model the parameters of the run's checkpoint."""

@@ -80,6 +80,16 @@ def is_trivial(optimizer: torch.optim.Optimizer) -> bool:
     )
 
 
+def check_layout(saved: Mapping[str, Any]) -> None:
+    """Errors: InvalidArgument for what is no state_dict() of an optimizer."""
+    lacking = {"state", "param_groups"} - set(saved)
+    if lacking:
+        raise errors.InvalidArgument(
+            f"load_state_dict: lacks {' and '.join(sorted(lacking))}, allowed: what state_dict() of"
+            " an optimizer has returned"
+        )
+
+
 def parse(exchange: ModelExchange, groups: list[dict], saved: Mapping[str, Any]) -> State:
     """Reads the state of a state_dict() of torch.optim. What it lacks is zero, as in torch.optim.
     Errors: InvalidArgument, which names what cannot be taken over."""
@@ -91,7 +101,7 @@ def parse(exchange: ModelExchange, groups: list[dict], saved: Mapping[str, Any])
             ((p, group) for group in groups for p in group["params"]),
         )
     )
-    for index, entry in saved.get("state", {}).items():
+    for index, entry in saved["state"].items():
         if index not in places:
             raise errors.InvalidArgument(
                 f'load_state_dict: state[{index!r}] is of no parameter, allowed: 0 to'
@@ -107,6 +117,12 @@ def parse(exchange: ModelExchange, groups: list[dict], saved: Mapping[str, Any])
 def _take(exchange, layout, state, index, entry, parameter, group):
     i = exchange.number_of(parameter)
     has_momentum = group.get("momentum") != 0
+    lacking = [key for key in (*layout.arrays, "step") if key not in entry]
+    if layout.has_step and entry and lacking:
+        raise errors.InvalidArgument(
+            f"load_state_dict: state[{index!r}] lacks {', '.join(lacking)}, allowed: all of the"
+            " parameter's state, or none"
+        )
     for key, value in entry.items():
         place = f'load_state_dict: state[{index!r}]["{key}"]'
         if value is None:
@@ -135,10 +151,11 @@ def _take(exchange, layout, state, index, entry, parameter, group):
 
 
 def _step(place, value):
-    step = float(value)
-    if step < 0 or step != int(step):
-        raise errors.InvalidArgument(f"{place}: is {step}, allowed: a whole number from 0 on")
-    return int(step)
+    if isinstance(value, torch.Tensor) and value.numel() == 1:
+        value = value.item()
+    if not isinstance(value, (int, float)) or value < 0 or value % 1 != 0:
+        raise errors.InvalidArgument(f"{place}: is {value}, allowed: a whole number from 0 on")
+    return int(value)
 
 
 def _text(value):

@@ -112,7 +112,11 @@ def options_of(group: dict) -> dict:
 
 def taken_over(group: dict, saved: dict, fixed: dict, place: str) -> dict:
     """Returns what a group has after it has taken over what was saved of one. Errors:
-    InvalidArgument if what must stay as it is, options_of, would be another."""
+    InvalidArgument if what must stay as it is, options_of, would be another, or a number is
+    missing."""
+    for option in CHANGING:
+        if option in group and option not in saved:
+            raise errors.InvalidArgument(f'{place}["{option}"]: is missing, allowed: a number')
     taken = {
         **group,
         **{key: value for key, value in saved.items() if key != "params" and key not in _SPEED},
@@ -132,10 +136,22 @@ def taken_over(group: dict, saved: dict, fixed: dict, place: str) -> dict:
 
 def numbers_of(group: dict) -> tuple:
     """Returns what of a group goes with the gradients, in the order of
-    _library.CHyperparameters."""
-    betas = group.get("betas", (group.get("momentum") or None, None))
-    numbers = (group["lr"], *betas, group.get("weight_decay"), group.get("eps"))
-    return tuple(None if number is None else float(number) for number in numbers)
+    _library.CHyperparameters. Errors: InvalidArgument for what is no number."""
+    try:
+        found = {
+            option: float(group[option])
+            for option in CHANGING
+            if option in group and option != "betas"
+        }
+        betas: tuple = (found.get("momentum") or None, None)
+        if "betas" in group:
+            beta1, beta2 = group["betas"]
+            betas = float(beta1), float(beta2)
+    except (TypeError, ValueError):
+        raise errors.InvalidArgument(
+            f"param_groups: has {text_of(group)}, allowed: numbers, and two of them as betas"
+        ) from None
+    return found["lr"], *betas, found.get("weight_decay"), found.get("eps")
 
 
 def text_of(group: dict) -> str:
@@ -157,6 +173,11 @@ def _problems(kind, optimizer, tensors):
                     f'{place}["{option}"]: is {value!r}, allowed for torch.optim.{kind}: lr,'
                     f" {', '.join(rule.fields)}"
                 )
+    if _does_more(optimizer):
+        yield (
+            "optimizer: its step() has been replaced, or has hooks, which evenshard.Optimizer would"
+            " not call; allowed: step() as torch.optim and its schedulers have it"
+        )
     if kind == "SGD":
         yield from _nesterov_problems(optimizer.param_groups)
     held = {id(p) for group in optimizer.param_groups for p in group["params"]}
@@ -174,6 +195,17 @@ def _problems(kind, optimizer, tensors):
                     f'optimizer.param_groups[{number}]["params"][{index}]: of shape'
                     f" {tuple(parameter.shape)} is not a parameter of the model"
                 )
+
+
+def _does_more(optimizer):
+    """Whether the script has given step() something else to do."""
+    step = vars(optimizer).get("step")
+    # Schedulers wrap it, of PyTorch before 2.4 and since.
+    is_plain = step is None or any(
+        hasattr(step, mark) for mark in ("_with_counter", "_wrapped_by_lr_sched")
+    )
+    hooks = ("_optimizer_step_pre_hooks", "_optimizer_step_post_hooks")
+    return not is_plain or any(getattr(optimizer, name, None) for name in hooks)
 
 
 def _nesterov_problems(groups):

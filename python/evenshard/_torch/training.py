@@ -26,6 +26,7 @@ class Training:
 
     _handle: Handle
     _exchange: ModelExchange
+    _clips_the_mean: str  # what does, for a script whose own clipping does not
     zero_grad: Callable[..., None]
 
     def _set_model(self, model):
@@ -58,15 +59,21 @@ class Training:
             for i in numbers:
                 ready = functools.partial(self._gradient_ready, i)
                 self._hooks.append(on_gradient(self._tensors[i].tensor, ready))
-        elif self._handle.waits_for_workers and self._handle.workers > 1:
-            self._own_changes = OwnChanges([self._tensors[i] for i in numbers])
+        if self._handle.waits_for_workers and self._handle.workers > 1:
+            self._own_changes = OwnChanges(
+                [self._tensors[i] for i in numbers], not early, self._clips_the_mean
+            )
             self._hooks += self._own_changes.hooks
 
-    def _take_over(self, optimizer):
-        """From now on only this object steps the optimizer that was given."""
+    def _take_over(self, optimizer, refused, **replaced):
+        """From now on this object does for the optimizer that was given what is `refused` of it,
+        and it has attributes that are `replaced`."""
         self._given = optimizer
-        self._step_of_given = vars(optimizer).get("step")
-        optimizer.step = types.MethodType(_refuse_step, optimizer)
+        for name in refused:
+            # A method, as schedulers want step() to be.
+            replaced[name] = types.MethodType(_refusal(name, type(self).__name__), optimizer)
+        self._kept_of_given = {name: vars(optimizer).get(name) for name in replaced}
+        vars(optimizer).update(replaced)
 
     def _begin(self, contributes):
         raise NotImplementedError
@@ -232,9 +239,11 @@ class Training:
     def _give_back(self):
         """Leaves the script's objects as they were."""
         if self._given is not None:
-            del self._given.step
-            if self._step_of_given is not None:
-                self._given.step = self._step_of_given
+            for name, kept in self._kept_of_given.items():
+                if kept is None:
+                    delattr(self._given, name)
+                else:
+                    setattr(self._given, name, kept)
             self._given = None
         self._remove_hooks()
 
@@ -265,9 +274,11 @@ class Training:
         return f"{what} without a step()" if self.iteration == 0 else None
 
 
-def _refuse_step(given, *arguments, **options):
-    raise errors.FailedPrecondition(
-        "step(): this optimizer was handed over to Evenshard, and its own step would train with"
-        " this worker's gradient alone; allowed: step() of what took it over,"
-        " evenshard.Optimizer or evenshard.DistributedOptimizer"
-    )
+def _refusal(name, taker):
+    def refuse(_, *arguments, **options):
+        raise errors.FailedPrecondition(
+            f"{name}(): this optimizer was handed over to evenshard.{taker}, which trains in its"
+            f" place; allowed: evenshard.{taker}'s {name}()"
+        )
+
+    return refuse

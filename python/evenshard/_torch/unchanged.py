@@ -35,6 +35,7 @@ class Unchanged:
         self._tensors = tensors
         self._placement = placement
         self._parameters = parameters
+        self._watched = set(parameters)
         # Of all of them.
         self._device = tensors[parameters[0]].tensor.device if parameters else None
         self._states = [(0, 0)] * len(tensors)
@@ -45,6 +46,18 @@ class Unchanged:
         """These have just been given to the model."""
         for i in numbers:
             self._states[i] = state_of(self._tensors[i].tensor)
+
+    def under_way(self) -> None:
+        """The next parameters have been asked for, and the model has the old ones until then."""
+        self.received(self._parameters)
+
+    def arrived(self, numbers) -> None:
+        """Before these are given to the model. Errors: FailedPrecondition if the script has changed
+        one since under_way(), by a reference that it keeps."""
+        for i in numbers:
+            parameter = self._tensors[i].tensor
+            if i in self._watched and parameter._version != self._states[i][0]:
+                self._refuse(i, "while its next value was under way")
 
     def begin(self, iteration: int) -> None:
         """Nothing is under way, and nothing of this iteration has been pushed. Errors:
@@ -66,13 +79,10 @@ class Unchanged:
                 self._states[i] = state
 
     def require(self, when: str) -> None:
-        """Errors: FailedPrecondition if a version counter shows that the script has changed a
-        parameter since it was received."""
+        """Errors: FailedPrecondition if the script has changed a parameter since it was received.
+        Compares contents."""
         for i in self._parameters:
-            parameter = self._tensors[i].tensor
-            if state_of(parameter) != self._states[i] and not same(
-                parameter, self._placement.parameter(i)
-            ):
+            if not same(self._tensors[i].tensor, self._placement.parameter(i)):
                 self._refuse(i, when)
 
     def check(self, staged: dict) -> None:

@@ -328,7 +328,8 @@ TEST_CASE_METHOD(ShardFixture,
   CHECK(absl::IsAborted(failures[0]));
   CHECK(Message(failures[0]) ==
         "worker 0 (test, left, last seen 0 ago at iteration 0) has finished, and others go on to "
-        "iteration 1, which needs it; under SYNC all workers train equally long");
+        "iteration 1, which needs it; under SYNC all workers train equally long, but for "
+        "PyTorch scripts in `with optimizer.join():`");
 }
 
 TEST_CASE_METHOD(ShardFixture,
