@@ -82,15 +82,17 @@ void SlotPrimary::MakeClipping() {
                                                    .slot = options_.slot,
                                                    .store = options_.store.get(),
                                                    .on_part = [this] { reporter_->Report(); }});
-  reporter_ = std::make_shared<NormReporter>(NormReporter::Options{
-      .slot = options_.slot,
-      .clipping = clipping_.get(),
-      .store = options_.store.get(),
-      .transport = options_.norms,
-      .clock = options_.clock,
-      .patience = absl::Seconds(options_.config->proto().limits().exchange_seconds()),
-      .on_norm = [this] { ResumeAll(); },
-      .on_failure = [this](const absl::Status& failure) { shard_->Fail(failure); }});
+  if (Clipping::TakesPart(*options_.config, options_.slot)) {
+    reporter_ = std::make_shared<NormReporter>(NormReporter::Options{
+        .slot = options_.slot,
+        .clipping = clipping_.get(),
+        .store = options_.store.get(),
+        .transport = options_.norms,
+        .clock = options_.clock,
+        .patience = absl::Seconds(options_.config->proto().limits().exchange_seconds()),
+        .on_norm = [this] { ResumeAll(); },
+        .on_failure = [this](const absl::Status& failure) { shard_->Fail(failure); }});
+  }
   if (options_.slot == 0) decider_ = std::make_unique<NormDecider>(options_.config);
 }
 

@@ -86,8 +86,8 @@ class SlotPrimary final {
   const Options options_;
   // Null unless the config clips the mean.
   std::unique_ptr<Clipping> clipping_;
-  std::unique_ptr<NormDecider> decider_;  // of slot 0 only
-  std::shared_ptr<NormReporter> reporter_;
+  std::unique_ptr<NormDecider> decider_;    // of slot 0 only
+  std::shared_ptr<NormReporter> reporter_;  // of a slot that has something to clip
   std::shared_ptr<Shard> shard_;
 
   mutable absl::Mutex mutex_;

@@ -156,7 +156,10 @@ class SlotFixture {
  public:
   void Start(const std::vector<std::string>& overrides = {}, int processes = 2,
              Storage* disk = nullptr) {
-    config = std::make_unique<PlannedConfig>(SlotConfig(overrides));
+    StartWith(SlotConfig(overrides), processes, disk);
+  }
+  void StartWith(PlannedConfig given, int processes = 2, Storage* disk = nullptr) {
+    config = std::make_unique<PlannedConfig>(std::move(given));
     storage = disk;
     for (int process = 0; process < processes; ++process) StartHost(process, 10 + process);
     view.set_generation(1);
@@ -179,6 +182,7 @@ class SlotFixture {
     options.clock = &clock;
     options.has_views = true;
     options.transport = &net;
+    options.norms = norms;
     options.storage = storage;
     options.has_threads = has_threads;
     options.holds_roles = [this] { return holds_roles(); };
@@ -295,7 +299,8 @@ class SlotFixture {
   FakeClock clock;
   std::unique_ptr<PlannedConfig> config;
   Storage* storage = nullptr;
-  bool has_threads = false;  // see SlotHost::Options
+  NormTransport* norms = nullptr;  // of the hosts that are started from now on
+  bool has_threads = false;        // see SlotHost::Options
   std::function<bool()> holds_roles = [] { return true; };
   Loopback net;
   std::vector<std::shared_ptr<RecordingSink>> sinks;

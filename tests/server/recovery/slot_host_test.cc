@@ -44,6 +44,41 @@ TEST_CASE_METHOD(HostFixture,
   CHECK(CopyState(1, 0) == PrimaryState(0));
 }
 
+class CountedNorms final : public NormTransport {
+ public:
+  void Report(const ProcessId&, const NormReport& report, NormDecider::Answer) override {
+    ++reports;
+  }
+  int reports = 0;
+};
+
+// It would be refused, and fail the run in the end.
+TEST_CASE_METHOD(HostFixture, "a slot that has nothing to clip reports no norm") {
+  absl::StatusOr<PlannedConfig> given = PlannedConfig::Parse(
+      R"pb(
+        model {
+          from_workers {
+            tensor { name: "fc.weight" shape: 4 }
+            tensor { name: "norm.running_mean" shape: 4 role: RUNNING_STATISTIC }
+          }
+        }
+        partition { scheme: LAYER_BASED }
+        shard { address: "127.0.0.1:7001" }
+        shard { address: "127.0.0.1:7002" }
+        workers: 2
+        update { policy: SYNC clip_global_norm: 1 }
+        recovery { replicas: 1 }
+      )pb",
+      "test.textproto");
+  REQUIRE(given.ok());
+  CountedNorms counted;
+  norms = &counted;
+  StartWith(*std::move(given));
+  REQUIRE(config->plan().chunks_of_shard(1) == std::vector<uint32_t>{1});  // the statistic
+  Begin();
+  CHECK(counted.reports == 0);
+}
+
 TEST_CASE_METHOD(HostFixture, "a copy takes over with what was confirmed, and history goes on") {
   Start({"optimizer.kind=ADAM"});
   Begin();
