@@ -183,15 +183,18 @@ void Simulation::Strike(const Fault& fault) {
       }
       return;
     case Kind::kAway:
+      longest_fault_ = std::max(longest_fault_, fault.lasts);
       away_until_[fault.node] = std::max(away_until_[fault.node], until);
       if (world_.IsRunning(fault.node)) EndProcess(fault.node, "crashed", /*by_signal=*/true);
       return;
     case Kind::kPause:
       was_disturbed_ = true;
+      longest_fault_ = std::max(longest_fault_, fault.lasts);
       world_.Pause(fault.node, until);
       return;
     case Kind::kCut:
       was_disturbed_ = true;
+      longest_fault_ = std::max(longest_fault_, fault.lasts);
       if (fault.node == fault.other) return;
       world_.Cut(fault.node, fault.other, until);
       if (!fault.one_way) {
@@ -206,6 +209,7 @@ void Simulation::Strike(const Fault& fault) {
       return;
     case Kind::kSlow:
       was_disturbed_ = true;
+      longest_fault_ = std::max(longest_fault_, fault.lasts);
       world_.Slow(fault.node, absl::Milliseconds(200), until);
       return;
     case Kind::kCrashAll:
@@ -240,6 +244,7 @@ void Simulation::Strike(const Fault& fault) {
       return;
     case Kind::kCoordinator:
       was_disturbed_ = true;
+      longest_fault_ = std::max(longest_fault_, fault.lasts);
       longest_wait_ = std::max(longest_wait_, fault.lasts);
       coordinator_->StandStill(until);
       return;
@@ -283,11 +288,16 @@ std::string Simulation::JudgeFailure(const absl::Status& failure) const {
       absl::Seconds(context_.config.proto().limits().exchange_seconds());
   const absl::Duration undecided = std::max(longest_wait_, coordinator_->longest_absence());
   const bool cannot_help =
-      undecided > 0.4 * patience || (was_disturbed_ && (coordinator_->was_replaced() ||
-                                                        recovery.worker_loss() == Recovery::FAIL));
+      undecided > 0.4 * patience ||
+      (longest_fault_ > 0.4 * patience &&
+       (coordinator_->was_replaced() || recovery.worker_loss() == Recovery::FAIL));
   if (cannot_help && absl::StrContains(message, "limits.exchange_seconds")) return "";
-  // There is no other checkpoint.
+  // There is no other checkpoint, or none at all that is whole.
   if (absl::StrContains(message, "cannot be read now") && WholeCheckpoints() <= 1) return "";
+  if (absl::StrContains(message, "has no complete checkpoint to resume from") &&
+      WholeCheckpoints() == 0) {
+    return "";
+  }
   // Nothing makes up for a process then, not even for one that nobody has heard of yet.
   if (recovery.replicas() == 0 && !recovery.has_checkpoint() && ps_deaths_ > 0 &&
       absl::StartsWith(message, "ps ")) {
@@ -297,8 +307,12 @@ std::string Simulation::JudgeFailure(const absl::Status& failure) const {
       WholeCheckpoints() <= (context_.disk.has_read_errors() ? 1 : 0)) {
     return "";
   }
-  // Not even a first view has come in that time.
-  if (absl::StrContains(message, "(limits.startup_seconds)")) return "";
+  // Not even a first view has come in that time, because somebody was missing.
+  const absl::Duration startup = absl::Seconds(context_.config.proto().limits().startup_seconds());
+  if (absl::StrContains(message, "(limits.startup_seconds)") &&
+      std::max(longest_fault_, undecided) > 0.5 * startup) {
+    return "";
+  }
   if ((worker_losses > 0 || was_disturbed_) &&
       absl::StrContains(message, "worker 0 was lost before it could")) {
     return "";

@@ -77,7 +77,8 @@ class Simulation {
   bool disk_failed_ = false;
   // For how long the coordinator was away.
   absl::Duration longest_wait_;
-  bool was_disturbed_ = false;  // somebody was cut off, stopped or slow
+  bool was_disturbed_ = false;    // somebody was cut off, stopped or slow
+  absl::Duration longest_fault_;  // for how long that was, or somebody was away
 };
 
 }  // namespace evenshard

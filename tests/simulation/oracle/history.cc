@@ -20,6 +20,12 @@ bool ChunkState::HasBitsOf(const ChunkState& other) const {
          std::memcmp(arrays.data(), other.arrays.data(), arrays.size() * sizeof(float)) == 0;
 }
 
+ChunkClock ChunkState::Written() const {
+  ChunkClock written = clock;
+  written.all_absent = false;
+  return written;
+}
+
 std::string ChunkState::Describe() const {
   return absl::StrCat(
       "version ", clock.version,

@@ -23,6 +23,8 @@ struct ChunkState {
   static ChunkState Of(const StoredChunk& chunk) ABSL_SHARED_LOCKS_REQUIRED(chunk.mutex);
   // Whether every bit of the arrays is the same.
   bool HasBitsOf(const ChunkState& other) const;
+  // The clock as checkpoints have it.
+  ChunkClock Written() const;
   std::string Describe() const;
 };
 

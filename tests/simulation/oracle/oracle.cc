@@ -122,7 +122,7 @@ void Oracle::CheckStart(const Instance& instance, const std::string& checkpoint)
                                    state.Describe()));
     }
     const ChunkState* recorded =
-        Find(origin, id, [&](const ChunkState& other) { return other.clock == state.clock; });
+        Find(origin, id, [&](const ChunkState& other) { return other.Written() == state.clock; });
     if (recorded == nullptr || !recorded->HasBitsOf(state)) {
       return Violated(absl::StrCat(
           what, ": chunk ", id, " of checkpoint ", checkpoint, " at ", state.Describe(),

@@ -20,7 +20,7 @@ std::vector<Oracle::Step> Oracle::WholeLine(GenerationId generation, uint32_t ch
     // What came after the checkpoint is not in the line.
     const auto line = Line(generation, config_.plan().chunks()[chunk].shard);
     const ChunkClock& cut = line.front()->chunks.at(chunk).first.clock;
-    while (!whole.empty() && whole.back().change->state.clock != cut) whole.pop_back();
+    while (!whole.empty() && whole.back().change->state.Written() != cut) whole.pop_back();
   }
   for (const Instance* instance : Line(generation, config_.plan().chunks()[chunk].shard)) {
     const ChunkHistory& history = instance->chunks.at(chunk);
