@@ -217,6 +217,7 @@ void Simulation::Strike(const Fault& fault) {
       if (runs_ >= kMostRuns) return;
       KillAll("everything is killed");
       ps_deaths_ += scenario_.processes();
+      worker_deaths_ += scenario_.workers;
       if (fault.kind == Kind::kLosePower) context_.disk.LosePower();
       StartAll();
       return;
