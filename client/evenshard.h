@@ -194,7 +194,7 @@ EVENSHARD_API int evenshard_has_failed(const evenshard_worker* worker);
  * of its schedule too. NaN: the config's. What the optimizer's rule does not have must be NaN. */
 typedef struct evenshard_hyperparameters {
   float learning_rate;
-  float momentum; /* ADAM, ADAMW: beta1 */
+  float momentum; /* beta1 of a rule that has one */
   float beta2;
   float weight_decay;
   float epsilon;
@@ -219,11 +219,13 @@ typedef enum evenshard_contribution {
 } evenshard_contribution;
 /* Begins an exchange that is no iteration of training, in place of evenshard_begin: what rank 0
  * pushes from the memory of its gradients replaces an array of the state, 0 for the parameters, and
- * from 1 on the optimizer's: the velocity (MOMENTUM, NESTEROV), the first and the second moment
- * (ADAM, ADAMW), the sum of squares (ADAGRAD). A tensor of which rank 0 pushes EVENSHARD_ZEROS
- * stays as it is; the other ranks push all tensors so. `steps`, with an array from 1 on, says by
- * tensor how many updates lie behind the optimizer's state; NULL for 0. All workers must take part,
- * or the run fails. FAILED_PRECONDITION under ASYNC. */
+ * from 1 on the optimizer's: the velocity (MOMENTUM, NESTEROV); the first and the second moment
+ * (ADAM, ADAMW), and third the largest second moment (ADAM_AMSGRAD, ADAMW_AMSGRAD); the sum of
+ * squares (ADAGRAD); the mean of squares (RMSPROP), and second the velocity (RMSPROP_MOMENTUM); the
+ * mean of gradients (LION). A tensor of which rank 0 pushes EVENSHARD_ZEROS stays as it is; the
+ * other ranks push all tensors so. `steps`, with an array from 1 on, says by tensor how many
+ * updates lie behind the optimizer's state; NULL for 0. All workers must take part, or the run
+ * fails. FAILED_PRECONDITION under ASYNC. */
 EVENSHARD_API evenshard_status evenshard_begin_assignment(evenshard_worker* worker, int array,
                                                           const uint64_t* steps);
 EVENSHARD_API evenshard_status evenshard_push(evenshard_worker* worker, int tensor,

@@ -35,19 +35,19 @@ constexpr int64_t kUnalignedOffset = 13;
 
 // The memory that all benchmarks share, laid out as in a shard.
 struct Memory {
-  FloatBuffer parameters, slots[2], sum, received;
+  FloatBuffer parameters, slots[kMaxSlots], sum, received;
 
   OptimizerSpan Span(int64_t begin, int64_t n) {
     return {parameters.span().subspan(begin, n),
-            {slots[0].data() + begin, slots[1].data() + begin}};
+            {slots[0].data() + begin, slots[1].data() + begin, slots[2].data() + begin}};
   }
   char* Gradient(int64_t offset) { return reinterpret_cast<char*>(received.data()) + offset; }
 };
 
 absl::StatusOr<Memory> Allocate() {
   Memory memory;
-  for (FloatBuffer* buffer :
-       {&memory.parameters, &memory.slots[0], &memory.slots[1], &memory.sum, &memory.received}) {
+  for (FloatBuffer* buffer : {&memory.parameters, &memory.slots[0], &memory.slots[1],
+                              &memory.slots[2], &memory.sum, &memory.received}) {
     ASSIGN_OR_RETURN(*buffer, FloatBuffer::Allocate(kMemoryFloats + 16));
   }
   return memory;
@@ -59,6 +59,7 @@ void Fill(Memory& memory, int64_t n) {
     memory.parameters.data()[i] = static_cast<float>(i % 101 - 50) * 1e-2f;
     memory.slots[0].data()[i] = static_cast<float>(i % 7) * 1e-3f;
     memory.slots[1].data()[i] = static_cast<float>(i % 11) * 1e-3f;
+    memory.slots[2].data()[i] = static_cast<float>(i % 5) * 1e-3f;
     memory.sum.data()[i] = static_cast<float>(i % 13 - 6) * 1e-3f;
   }
 }
@@ -151,7 +152,8 @@ std::vector<Kernel> Kernels() {
 // Returns the bytes of the first elements of everything that a kernel may change.
 std::string State(Memory& memory) {
   std::string bits;
-  for (FloatBuffer* buffer : {&memory.parameters, &memory.slots[0], &memory.slots[1]}) {
+  for (FloatBuffer* buffer :
+       {&memory.parameters, &memory.slots[0], &memory.slots[1], &memory.slots[2]}) {
     bits.append(reinterpret_cast<const char*>(buffer->data()), kCheckedFloats * sizeof(float));
   }
   return bits;

@@ -2,6 +2,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/config/config_validation.h"
+#include "common/config/optimizer_numbers.h"
 #include "common/config/optimizer_rules.h"
 
 namespace evenshard {
@@ -43,21 +44,31 @@ void ValidateSchedule(const Schedule& schedule, FieldProblems* problems) {
   }
 }
 
+// "SGD, MOMENTUM": the kinds for which `is_meant` is true.
+template <typename Predicate>
+std::string Kinds(Predicate is_meant) {
+  std::string kinds;
+  for (int kind = OptimizerConfig::Kind_MIN; kind <= OptimizerConfig::Kind_MAX; ++kind) {
+    const auto value = static_cast<OptimizerConfig::Kind>(kind);
+    if (!is_meant(value)) continue;
+    absl::StrAppend(&kinds, kinds.empty() ? "" : ", ", OptimizerConfig::Kind_Name(value));
+  }
+  return kinds;
+}
+
 // Refuses numbers that have no effect with `kind` or are out of their range. `prefix` is the path
 // of the message that sets them, "optimizer." or "optimizer.rule[0].".
 void ValidateNumbers(OptimizerConfig::Kind kind, const OptimizerConfig& numbers,
                      const std::string& prefix, FieldProblems* problems) {
-  const std::string kind_name = OptimizerConfig::Kind_Name(kind);
-  const bool adam = kind == OptimizerConfig::ADAM || kind == OptimizerConfig::ADAMW;
-  const bool adagrad = kind == OptimizerConfig::ADAGRAD;
-  const bool momentum = kind == OptimizerConfig::MOMENTUM || kind == OptimizerConfig::NESTEROV;
-  const auto validate_use = [&](bool is_set, bool is_used, const char* field, const char* used_by) {
-    ValidateUse(is_set, is_used, prefix + field, "optimizer.kind", kind_name, used_by, problems);
+  const auto validate_use = [&](bool is_set, bool OptimizerNumbers::*number, const char* field) {
+    const auto has_number = [&](OptimizerConfig::Kind each) { return NumbersOfKind(each).*number; };
+    ValidateUse(is_set, has_number(kind), prefix + field, "optimizer.kind",
+                OptimizerConfig::Kind_Name(kind), Kinds(has_number), problems);
   };
-  validate_use(numbers.has_momentum(), momentum, "momentum", "MOMENTUM, NESTEROV");
-  validate_use(numbers.has_beta1(), adam, "beta1", "ADAM, ADAMW");
-  validate_use(numbers.has_beta2(), adam, "beta2", "ADAM, ADAMW");
-  validate_use(numbers.has_epsilon(), adam || adagrad, "epsilon", "ADAM, ADAMW, ADAGRAD");
+  validate_use(numbers.has_momentum(), &OptimizerNumbers::momentum, "momentum");
+  validate_use(numbers.has_beta1(), &OptimizerNumbers::beta1, "beta1");
+  validate_use(numbers.has_beta2(), &OptimizerNumbers::beta2, "beta2");
+  validate_use(numbers.has_epsilon(), &OptimizerNumbers::epsilon, "epsilon");
 
   const auto require = [&](bool ok, const char* field, float value, const char* allowed) {
     problems->Require(ok, prefix + field, value, allowed);
@@ -121,8 +132,9 @@ void ValidateMean(const ClusterConfig& config, FieldProblems* problems) {
                     Update::Policy_Name(config.update().policy()),
                     "SYNC with optimizer.kind MEAN, the mean over all workers", {"optimizer.kind"});
   problems->Require(config.model().has_from_workers(), "optimizer.kind", "MEAN",
-                    "SGD, MOMENTUM, NESTEROV, ADAM, ADAGRAD, ADAMW; MEAN only with "
-                    "model.from_workers, whose programs have an optimizer",
+                    absl::StrCat(Kinds([](auto kind) { return kind != OptimizerConfig::MEAN; }),
+                                 "; MEAN only with model.from_workers, whose programs have an "
+                                 "optimizer"),
                     {"model"});
 }
 

@@ -14,10 +14,16 @@ constexpr int OptimizerArrays(OptimizerConfig::Kind kind) {
     case OptimizerConfig::MOMENTUM:
     case OptimizerConfig::NESTEROV:
     case OptimizerConfig::ADAGRAD:
+    case OptimizerConfig::RMSPROP:
+    case OptimizerConfig::LION:
       return 1;
     case OptimizerConfig::ADAM:
     case OptimizerConfig::ADAMW:
+    case OptimizerConfig::RMSPROP_MOMENTUM:
       return 2;
+    case OptimizerConfig::ADAM_AMSGRAD:
+    case OptimizerConfig::ADAMW_AMSGRAD:
+      return 3;
   }
   return 0;
 }

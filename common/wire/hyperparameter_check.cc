@@ -4,6 +4,7 @@
 #include <optional>
 
 #include "absl/strings/str_cat.h"
+#include "common/config/optimizer_numbers.h"
 
 namespace evenshard {
 namespace {
@@ -18,15 +19,13 @@ struct Number {
 }  // namespace
 
 absl::Status CheckHyperparameters(const Hyperparameters& given, OptimizerConfig::Kind kind) {
-  const bool is_adam = kind == OptimizerConfig::ADAM || kind == OptimizerConfig::ADAMW;
-  const bool has_momentum =
-      is_adam || kind == OptimizerConfig::MOMENTUM || kind == OptimizerConfig::NESTEROV;
-  const Number numbers[] = {
-      {"the learning rate", given.learning_rate, true, false},
-      {is_adam ? "beta1" : "momentum", given.momentum, has_momentum, is_adam},
-      {"beta2", given.beta2, is_adam, true},
-      {"weight_decay", given.weight_decay, true, false},
-      {"epsilon", given.epsilon, is_adam || kind == OptimizerConfig::ADAGRAD, false}};
+  const OptimizerNumbers of_kind = NumbersOfKind(kind);
+  const Number numbers[] = {{"the learning rate", given.learning_rate, true, false},
+                            {of_kind.beta1 ? "beta1" : "momentum", given.momentum,
+                             of_kind.beta1 || of_kind.momentum, of_kind.beta1},
+                            {"beta2", given.beta2, of_kind.beta2, true},
+                            {"weight_decay", given.weight_decay, true, false},
+                            {"epsilon", given.epsilon, of_kind.epsilon, false}};
   for (const auto& [name, value, of_rule, below_one] : numbers) {
     if (!value.has_value()) continue;
     if (!of_rule) {

@@ -10,7 +10,7 @@ namespace evenshard {
 // other numbers of the optimizer's rule. A field that is absent takes the config's value.
 struct Hyperparameters {
   std::optional<float> learning_rate = {};
-  std::optional<float> momentum = {};  // with ADAM and ADAMW beta1
+  std::optional<float> momentum = {};  // beta1 of a rule that has one
   std::optional<float> beta2 = {};
   std::optional<float> weight_decay = {};
   std::optional<float> epsilon = {};

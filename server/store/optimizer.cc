@@ -54,8 +54,14 @@ struct AdamRule {
         correction(1.0 / std::sqrt(1.0 - std::pow(double{numbers.beta2}, update))),
         epsilon(numbers.epsilon) {}
   void operator()(float g, float& w, float& m, float& v) const {
+    Average(g, m, v);
+    Move(w, m, v);
+  }
+  void Average(float g, float& m, float& v) const {
     m = beta1 * m + rest1 * g;
     v = beta2 * v + rest2 * (g * g);
+  }
+  void Move(float& w, float m, float v) const {
     w -= step * m / (std::sqrt(v) * correction + epsilon);
   }
   float beta1, rest1, beta2, rest2;
@@ -64,13 +70,44 @@ struct AdamRule {
   float epsilon;
 };
 
-struct AdamWRule : AdamRule {
+struct AmsgradRule : AdamRule {
+  static constexpr int kSlots = 3;
+  using AdamRule::AdamRule;
+  void operator()(float g, float& w, float& m, float& v, float& largest) const {
+    Average(g, m, v);
+    largest = v > largest ? v : largest;
+    Move(w, m, largest);
+  }
+};
+
+struct LionRule {
+  static constexpr int kSlots = 1;
+  static constexpr bool kDecays = false;
+  LionRule(const UpdateNumbers& numbers, int64_t update)
+      : beta1(numbers.beta1),
+        rest1(1.0 - numbers.beta1),
+        beta2(numbers.beta2),
+        rest2(1.0 - numbers.beta2),
+        learning_rate(numbers.learning_rate) {}
+  void operator()(float g, float& w, float& m) const {
+    const float direction = beta1 * m + rest1 * g;
+    w -= direction > 0 ? learning_rate : direction < 0 ? -learning_rate : 0.0f;
+    m = beta2 * m + rest2 * g;
+  }
+  float beta1, rest1, beta2, rest2;
+  float learning_rate;
+};
+
+// A rule, before which the parameter decays by itself.
+template <typename Rule>
+struct Decoupled : Rule {
   static constexpr bool kDecays = true;
-  AdamWRule(const UpdateNumbers& numbers, int64_t update)
-      : AdamRule(numbers, update), kept(1.0 - numbers.learning_rate * numbers.weight_decay) {}
-  void operator()(float g, float& w, float& m, float& v) const {
+  Decoupled(const UpdateNumbers& numbers, int64_t update)
+      : Rule(numbers, update), kept(1.0 - numbers.learning_rate * numbers.weight_decay) {}
+  template <typename... State>
+  void operator()(float g, float& w, State&... state) const {
     w *= kept;
-    AdamRule::operator()(g, w, m, v);
+    Rule::operator()(g, w, state...);
   }
   float kept;
 };
@@ -85,6 +122,34 @@ struct AdaGradRule {
     w -= learning_rate * g / (std::sqrt(s) + epsilon);
   }
   float learning_rate, epsilon;
+};
+
+struct RmsPropRule {
+  static constexpr int kSlots = 1;
+  static constexpr bool kDecays = false;
+  RmsPropRule(const UpdateNumbers& numbers, int64_t update)
+      : beta2(numbers.beta2),
+        rest2(1.0 - numbers.beta2),
+        learning_rate(numbers.learning_rate),
+        epsilon(numbers.epsilon) {}
+  void operator()(float g, float& w, float& s) const { w -= learning_rate * Scaled(g, s); }
+  float Scaled(float g, float& s) const {
+    s = beta2 * s + rest2 * (g * g);
+    return g / (std::sqrt(s) + epsilon);
+  }
+  float beta2, rest2;
+  float learning_rate, epsilon;
+};
+
+struct RmsPropMomentumRule : RmsPropRule {
+  static constexpr int kSlots = 2;
+  RmsPropMomentumRule(const UpdateNumbers& numbers, int64_t update)
+      : RmsPropRule(numbers, update), momentum(numbers.momentum) {}
+  void operator()(float g, float& w, float& s, float& v) const {
+    v = momentum * v + Scaled(g, s);
+    w -= learning_rate * v;
+  }
+  float momentum;
 };
 
 struct MeanRule {
@@ -102,7 +167,8 @@ struct Preparation {
 template <typename Rule, bool kHasSum>
 EVENSHARD_VECTORIZED void Update(const Rule rule, const Preparation preparation,
                                  float* __restrict parameters, float* __restrict slot0,
-                                 float* __restrict slot1, const float* __restrict sum,
+                                 float* __restrict slot1, float* __restrict slot2,
+                                 const float* __restrict sum,
                                  const UnalignedFloat* __restrict gradient, int64_t n) {
   const float limit = preparation.clip_value;
   for (int64_t i = 0; i < n; ++i) {
@@ -115,8 +181,10 @@ EVENSHARD_VECTORIZED void Update(const Rule rule, const Preparation preparation,
       rule(g, parameters[i]);
     } else if constexpr (Rule::kSlots == 1) {
       rule(g, parameters[i], slot0[i]);
-    } else {
+    } else if constexpr (Rule::kSlots == 2) {
       rule(g, parameters[i], slot0[i], slot1[i]);
+    } else {
+      rule(g, parameters[i], slot0[i], slot1[i], slot2[i]);
     }
   }
 }
@@ -134,10 +202,21 @@ class ElementwiseOptimizer final : public Optimizer {
     const auto update_all = span.sum == nullptr ? &Update<Rule, false> : &Update<Rule, true>;
     update_all(Rule(numbers, update),
                {scale, clip_value_, Rule::kDecays ? 0.0f : numbers.weight_decay},
-               span.parameters.data(), span.slots[0], span.slots[1], span.sum, gradient,
-               static_cast<int64_t>(span.parameters.size()));
+               span.parameters.data(), span.slots[0], span.slots[1], span.slots[2], span.sum,
+               gradient, static_cast<int64_t>(span.parameters.size()));
   }
 };
+
+float DefaultBeta2(OptimizerConfig::Kind kind) {
+  switch (kind) {
+    case OptimizerConfig::RMSPROP:
+    case OptimizerConfig::RMSPROP_MOMENTUM:
+    case OptimizerConfig::LION:
+      return 0.99f;
+    default:
+      return 0.999f;
+  }
+}
 
 }  // namespace
 
@@ -155,7 +234,17 @@ std::unique_ptr<const Optimizer> Optimizer::Create(const OptimizerConfig& config
     case OptimizerConfig::ADAGRAD:
       return std::make_unique<ElementwiseOptimizer<AdaGradRule>>(config, clip_value);
     case OptimizerConfig::ADAMW:
-      return std::make_unique<ElementwiseOptimizer<AdamWRule>>(config, clip_value);
+      return std::make_unique<ElementwiseOptimizer<Decoupled<AdamRule>>>(config, clip_value);
+    case OptimizerConfig::RMSPROP:
+      return std::make_unique<ElementwiseOptimizer<RmsPropRule>>(config, clip_value);
+    case OptimizerConfig::RMSPROP_MOMENTUM:
+      return std::make_unique<ElementwiseOptimizer<RmsPropMomentumRule>>(config, clip_value);
+    case OptimizerConfig::ADAM_AMSGRAD:
+      return std::make_unique<ElementwiseOptimizer<AmsgradRule>>(config, clip_value);
+    case OptimizerConfig::ADAMW_AMSGRAD:
+      return std::make_unique<ElementwiseOptimizer<Decoupled<AmsgradRule>>>(config, clip_value);
+    case OptimizerConfig::LION:
+      return std::make_unique<ElementwiseOptimizer<Decoupled<LionRule>>>(config, clip_value);
     case OptimizerConfig::MEAN:
       return std::make_unique<ElementwiseOptimizer<MeanRule>>(config, clip_value);
   }
@@ -171,7 +260,8 @@ UpdateNumbers Optimizer::NumbersOf(int64_t iteration, const Hyperparameters& giv
       .learning_rate = given.learning_rate ? double{*given.learning_rate} : LearningRate(iteration),
       .momentum = given.momentum.value_or(config_.momentum()),
       .beta1 = given.momentum.value_or(config_.beta1()),
-      .beta2 = given.beta2.value_or(config_.beta2()),
+      .beta2 = given.beta2.value_or(config_.has_beta2() ? config_.beta2()
+                                                        : DefaultBeta2(config_.kind())),
       .weight_decay = given.weight_decay.value_or(config_.weight_decay()),
       .epsilon = given.epsilon.value_or(config_.epsilon())};
 }

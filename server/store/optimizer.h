@@ -11,12 +11,15 @@
 
 namespace evenshard {
 
+// The most arrays of state that a rule has.
+inline constexpr int kMaxSlots = 3;
+
 // A run of parameters with the state and the gradient sum that belong to them. All arrays have as
 // many elements as `parameters`.
 struct OptimizerSpan {
   absl::Span<float> parameters;
-  float* slots[2] = {nullptr, nullptr};  // state; the first Optimizer::slots() are used
-  const float* sum = nullptr;            // sum of other gradients, or null if there are none
+  float* slots[kMaxSlots] = {};  // state; the first Optimizer::slots() are used
+  const float* sum = nullptr;    // sum of other gradients, or null if there are none
 };
 
 // The numbers of a rule in one update.
@@ -43,6 +46,15 @@ struct UpdateNumbers {
 //   ADAGRAD   s += g * g;  w -= lr * g / (sqrt(s) + epsilon)    (Duchi et al. 2011)
 //   ADAMW     w *= 1 - lr * weight_decay, then ADAM with a g that has no weight decay
 //             (Loshchilov and Hutter 2019, algorithm 2, in the form of PyTorch's AdamW)
+//   RMSPROP   s = beta2 * s + (1 - beta2) * g * g;  w -= lr * g / (sqrt(s) + epsilon)
+//             (Tieleman and Hinton 2012, lecture 6.5, in the form of PyTorch's RMSprop, whose alpha
+//             is beta2)
+//   RMSPROP_MOMENTUM  s as in RMSPROP;  v = momentum * v + g / (sqrt(s) + epsilon);  w -= lr * v
+//   ADAM_AMSGRAD, ADAMW_AMSGRAD  ADAM and ADAMW with the largest second moment so far in place of
+//             the last one (Reddi et al. 2018, algorithm 2, with PyTorch's bias correction)
+//   LION      w *= 1 - lr * weight_decay, then with a g that has no weight decay
+//             w -= lr * sign(beta1 * m + (1 - beta1) * g);  m = beta2 * m + (1 - beta2) * g
+//             (Chen et al. 2023, algorithm 2)
 //   MEAN      w = g, without weight decay
 class Optimizer {
  public:
@@ -52,7 +64,7 @@ class Optimizer {
   static std::unique_ptr<const Optimizer> Create(const OptimizerConfig& config, float clip_value);
   virtual ~Optimizer() = default;
 
-  // The floats of state per parameter: 0 (SGD), 1 or 2 (ADAM, ADAMW).
+  // The floats of state per parameter, from 0 (SGD) to kMaxSlots (ADAM_AMSGRAD).
   virtual int slots() const = 0;
 
   // Updates `span` by as many gradient elements, which may have any alignment. `scale` turns a sum

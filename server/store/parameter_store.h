@@ -185,7 +185,7 @@ class ParameterStore {
   std::map<int, std::unique_ptr<const Optimizer>> optimizers_;
   std::unique_ptr<const Optimizer> subtraction_;  // for other roles
   FloatBuffer parameters_;
-  FloatBuffer slots_[2];
+  FloatBuffer slots_[kMaxSlots];
   FloatBuffer sums_;
   ShardCounters counters_;
   std::deque<StoredChunk> chunks_;

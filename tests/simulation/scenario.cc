@@ -202,7 +202,9 @@ Scenario DrawScenario(uint64_t seed, const Extent& most) {
       "\nupdate { policy: ", scenario.sync ? "SYNC" : "ASYNC",
       deterministic ? " deterministic: true" : "", dice.Once(6) ? " clip_value: 0.5" : "",
       scenario.clips ? absl::StrCat(" clip_global_norm: ", clip_dice.Scale(0.1, 1000)) : "", " }\n",
-      "optimizer { kind: ", dice.Pick({"SGD", "MOMENTUM", "NESTEROV", "ADAM", "ADAGRAD", "ADAMW"}),
+      "optimizer { kind: ",
+      dice.Pick({"SGD", "MOMENTUM", "NESTEROV", "ADAM", "ADAGRAD", "ADAMW", "RMSPROP",
+                 "RMSPROP_MOMENTUM", "ADAM_AMSGRAD", "ADAMW_AMSGRAD", "LION"}),
       " learning_rate: 0.01", dice.Once(4) ? " weight_decay: 0.01" : "",
       dice.Once(4) ? " schedule { kind: STEP step_iterations: 3 gamma: 0.5 }" : "", " }\n",
       scenario.from_workers

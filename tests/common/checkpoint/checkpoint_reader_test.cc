@@ -124,6 +124,8 @@ TEST_CASE("a checkpoint of another model, optimizer, policy or number of workers
                        "manifest.json: the checkpoint was written with optimizer.kind ADAM, but "
                        "this config has MOMENTUM"));
   CHECK(absl::EndsWith(error("optimizer.kind=ADAMW"), "ADAM, but this config has ADAMW"));
+  CHECK(absl::EndsWith(error("optimizer.kind=ADAM_AMSGRAD"),
+                       "ADAM, but this config has ADAM_AMSGRAD"));
   CHECK(absl::EndsWith(error("update.policy=ASYNC"),
                        "with update.policy SYNC, but this config has ASYNC"));
   CHECK(absl::EndsWith(error("workers=3"), "with workers: 2, but this config has 3"));

@@ -104,6 +104,11 @@ TEST_CASE("running statistics have no optimizer state, other tensors what their 
   CHECK(arrays("ADAGRAD") == std::vector<int>{1, 1, 1, 1, 0, 0, 1, 1});
   CHECK(arrays("ADAM") == std::vector<int>{2, 2, 2, 2, 0, 0, 2, 2});
   CHECK(arrays("ADAMW") == std::vector<int>{2, 2, 2, 2, 0, 0, 2, 2});
+  CHECK(arrays("RMSPROP") == std::vector<int>{1, 1, 1, 1, 0, 0, 1, 1});
+  CHECK(arrays("RMSPROP_MOMENTUM") == std::vector<int>{2, 2, 2, 2, 0, 0, 2, 2});
+  CHECK(arrays("ADAM_AMSGRAD") == std::vector<int>{3, 3, 3, 3, 0, 0, 3, 3});
+  CHECK(arrays("ADAMW_AMSGRAD") == std::vector<int>{3, 3, 3, 3, 0, 0, 3, 3});
+  CHECK(arrays("LION") == std::vector<int>{1, 1, 1, 1, 0, 0, 1, 1});
 }
 
 TEST_CASE("a shard's file has a tensor for each slice and array, with their values") {

@@ -115,6 +115,10 @@ TEST_CASE("a value out of its range is refused with its place, value and range")
        "optimizer.beta1: is nan, allowed: at least 0 and below 1"},
       {"optimizer { kind: ADAM beta2: -0.5 }",
        "optimizer.beta2: is -0.5, allowed: at least 0 and below 1"},
+      {"optimizer { kind: RMSPROP beta2: 1 }",
+       "optimizer.beta2: is 1, allowed: at least 0 and below 1"},
+      {"optimizer { kind: LION beta1: 1 }",
+       "optimizer.beta1: is 1, allowed: at least 0 and below 1"},
       {"optimizer { kind: ADAGRAD epsilon: 0 }",
        "optimizer.epsilon: is 0, allowed: a number above 0"},
       {"optimizer { schedule { warmup_iterations: -1 } }",
@@ -234,19 +238,30 @@ TEST_CASE("with MEAN the workers have the rule, and the shards no parameters") {
         "MEAN, where the workers' own optimizers have the rule; allowed: without it");
   CHECK(absl::StrContains(ErrorWithMore("optimizer { kind: MEAN }"),
                           "optimizer.kind: is MEAN, allowed: SGD, MOMENTUM, NESTEROV, ADAM, "
-                          "ADAGRAD, ADAMW; MEAN only with model.from_workers"));
+                          "ADAGRAD, ADAMW, RMSPROP, RMSPROP_MOMENTUM, ADAM_AMSGRAD, "
+                          "ADAMW_AMSGRAD, LION; MEAN only with model.from_workers"));
   CHECK(ErrorWithMore("optimizer { stepped_by: 'x' }") ==
         "f:17: optimizer.stepped_by: has no effect with SGD, allowed: only with MEAN");
 }
 
 TEST_CASE("fields without effect and combinations that cannot work are refused") {
   CHECK(ErrorWithMore("optimizer { momentum: 0.9 }") ==
-        "f:17: optimizer.momentum: has no effect with SGD, allowed: only with MOMENTUM, NESTEROV");
+        "f:17: optimizer.momentum: has no effect with SGD, allowed: only with MOMENTUM, NESTEROV, "
+        "RMSPROP_MOMENTUM");
   CHECK(ErrorWithMore("optimizer { kind: ADAGRAD\n beta1: 0.9 beta2: 0.9 }") ==
-        "f:18: optimizer.beta1: has no effect with ADAGRAD, allowed: only with ADAM, ADAMW\n"
-        "f:18: optimizer.beta2: has no effect with ADAGRAD, allowed: only with ADAM, ADAMW");
+        "f:18: optimizer.beta1: has no effect with ADAGRAD, allowed: only with ADAM, ADAMW, "
+        "ADAM_AMSGRAD, ADAMW_AMSGRAD, LION\n"
+        "f:18: optimizer.beta2: has no effect with ADAGRAD, allowed: only with ADAM, ADAMW, "
+        "RMSPROP, RMSPROP_MOMENTUM, ADAM_AMSGRAD, ADAMW_AMSGRAD, LION");
   CHECK(ErrorWithMore("optimizer { epsilon: 1 }") ==
-        "f:17: optimizer.epsilon: has no effect with SGD, allowed: only with ADAM, ADAMW, ADAGRAD");
+        "f:17: optimizer.epsilon: has no effect with SGD, allowed: only with ADAM, ADAGRAD, ADAMW, "
+        "RMSPROP, RMSPROP_MOMENTUM, ADAM_AMSGRAD, ADAMW_AMSGRAD");
+  CHECK(ErrorWithMore("optimizer { kind: RMSPROP\n momentum: 0.9 }") ==
+        "f:18: optimizer.momentum: has no effect with RMSPROP, allowed: only with MOMENTUM, "
+        "NESTEROV, RMSPROP_MOMENTUM");
+  CHECK(ErrorWithMore("optimizer { kind: LION\n epsilon: 1 }") ==
+        "f:18: optimizer.epsilon: has no effect with LION, allowed: only with ADAM, ADAGRAD, "
+        "ADAMW, RMSPROP, RMSPROP_MOMENTUM, ADAM_AMSGRAD, ADAMW_AMSGRAD");
   CHECK(ErrorWithMore("optimizer { schedule { gamma: 1 step_iterations: 1 } }") ==
         "f:17: optimizer.schedule.step_iterations: has no effect with CONSTANT, allowed: only "
         "with STEP\n"

@@ -22,6 +22,11 @@ TEST_CASE("hyperparameters are those of the rule, within its limits") {
   CHECK(Problem({}, OptimizerConfig::SGD).empty());
   CHECK(Problem({.momentum = 1.5f}, OptimizerConfig::NESTEROV).empty());
   CHECK(Problem({.epsilon = 1.0f}, OptimizerConfig::ADAGRAD).empty());
+  CHECK(
+      Problem({.momentum = 1.5f, .beta2 = 0.9f, .epsilon = 1.0f}, OptimizerConfig::RMSPROP_MOMENTUM)
+          .empty());
+  CHECK(Problem(all, OptimizerConfig::ADAMW_AMSGRAD).empty());
+  CHECK(Problem({.momentum = 0.9f, .beta2 = 0.9f}, OptimizerConfig::LION).empty());
   CHECK(Problem({.momentum = 0.9f}, OptimizerConfig::SGD) ==
         "momentum is given, which SGD does not have");
   CHECK(Problem({.beta2 = 0.9f}, OptimizerConfig::MOMENTUM) ==
@@ -32,6 +37,11 @@ TEST_CASE("hyperparameters are those of the rule, within its limits") {
         "the learning rate is -1, allowed: a number of at least 0");
   CHECK(Problem({.momentum = 1.0f}, OptimizerConfig::ADAM) ==
         "beta1 is 1, allowed: a number of at least 0 and below 1");
+  CHECK(Problem({.momentum = 0.9f}, OptimizerConfig::RMSPROP) ==
+        "momentum is given, which RMSPROP does not have");
+  CHECK(Problem({.momentum = 1.0f}, OptimizerConfig::LION) ==
+        "beta1 is 1, allowed: a number of at least 0 and below 1");
+  CHECK(Problem(all, OptimizerConfig::LION) == "epsilon is given, which LION does not have");
   CHECK(Problem({.weight_decay = std::numeric_limits<float>::infinity()}, OptimizerConfig::SGD) ==
         "weight_decay is inf, allowed: a number of at least 0");
 }

@@ -79,13 +79,14 @@ void RunOptimizers(std::mt19937& random) {
         config.set_weight_decay(0.013f);
         const auto optimizer = Optimizer::Create(config, clip_value);
         Floats parameters = Numbers(random, /*huge=*/false);
-        Floats slots[2] = {Floats(kElements), Floats(kElements)};
+        Floats slots[kMaxSlots];
+        for (Floats& slot : slots) slot.resize(kElements);
         Digest digest;
         for (int update = 1; update <= 4; ++update) {
           const Floats gradient = Numbers(random, /*huge=*/false);
           const Floats sum = Numbers(random, /*huge=*/false);
           OptimizerSpan span{.parameters = absl::MakeSpan(parameters),
-                             .slots = {slots[0].data(), slots[1].data()},
+                             .slots = {slots[0].data(), slots[1].data(), slots[2].data()},
                              .sum = has_sum ? sum.data() : nullptr};
           optimizer->Apply(span, gradient.data(), 1.0f / 3, optimizer->NumbersOf(update - 1),
                            update);

@@ -26,7 +26,9 @@ class HostFixture : public SlotFixture {
 
 TEST_CASE_METHOD(HostFixture,
                  "primary and copy have the same bits, and replies wait for the copy") {
-  const std::string optimizer = GENERATE("SGD", "MOMENTUM", "NESTEROV", "ADAM", "ADAGRAD", "ADAMW");
+  const std::string optimizer =
+      GENERATE("SGD", "MOMENTUM", "NESTEROV", "ADAM", "ADAGRAD", "ADAMW", "RMSPROP",
+               "RMSPROP_MOMENTUM", "ADAM_AMSGRAD", "ADAMW_AMSGRAD", "LION");
   const std::string encoding = GENERATE("FLOAT32", "BFLOAT16");
   const std::string update = GENERATE("update.policy=SYNC", "update.policy=ASYNC");
   CAPTURE(optimizer, encoding, update);
