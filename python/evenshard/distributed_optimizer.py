@@ -27,7 +27,7 @@ class DistributedOptimizer(Training, torch.optim.Optimizer):
     """Steps an optimizer of the script by the mean of all workers' gradients, as one process does
     with all their batches at once.
 
-        optimizer = torch.optim.RMSprop(model.parameters(), lr=1e-3)
+        optimizer = torch.optim.NAdam(model.parameters(), lr=1e-3)
         optimizer = evenshard.DistributedOptimizer(optimizer, model)
         for batch, target in batches:
             optimizer.zero_grad()

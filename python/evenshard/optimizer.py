@@ -47,7 +47,7 @@ class Optimizer(Training, torch.optim.Optimizer):
             optimizer.step()
 
     The rule comes from the config, or from an optimizer of torch.optim (SGD, Adam, AdamW, Adagrad,
-    with parameter groups):
+    RMSprop, with parameter groups):
 
         optimizer = evenshard.Optimizer(
             model, "cluster.textproto", optimizer=torch.optim.AdamW(model.parameters(), lr=3e-4))
@@ -66,9 +66,9 @@ class Optimizer(Training, torch.optim.Optimizer):
     before you make the optimizer.
 
     Learning rates: schedulers of torch.optim.lr_scheduler work as ever, those that change momentum
-    or betas too: `lr`, `momentum`, `betas`, `weight_decay` and `eps` of a group count in the next
-    step. As long as nobody changes the rates of an optimizer that comes from the config, the
-    config's schedule counts. Under SYNC all workers must have the same numbers.
+    or betas too: `lr`, `momentum`, `betas`, `alpha`, `weight_decay` and `eps` of a group count in
+    the next step. As long as nobody changes the rates of an optimizer that comes from the config,
+    the config's schedule counts. Under SYNC all workers must have the same numbers.
 
     When gradients travel is up to exchange.schedule in the config:
 

@@ -193,6 +193,12 @@ def _rules():
             return make([{"params": weights}, {"params": biases, "weight_decay": 0.0}])
         return of_groups
 
+    def rmsprop_of_groups(parameters):
+        """The biases without momentum."""
+        made = groups(lambda of: optim.RMSprop(of, lr=0.01, eps=0.1, momentum=0.5))(parameters)
+        made.param_groups[1]["momentum"] = 0.0
+        return made
+
     return {
         "momentum": lambda p: optim.SGD(p, lr=0.1, momentum=0.9),
         "nesterov": groups(lambda p: optim.SGD(
@@ -201,6 +207,12 @@ def _rules():
         "adam": lambda p: optim.Adam(p, lr=0.01),
         "adamw": groups(lambda p: optim.AdamW(p, lr=0.01)),
         "adagrad": lambda p: optim.Adagrad(p, lr=0.05),
+        "rmsprop": lambda p: optim.RMSprop(p, lr=0.01, eps=1e-3),
+        "rmsprop with momentum": rmsprop_of_groups,
+        "adam with amsgrad": lambda p: optim.Adam(p, lr=0.01, amsgrad=True),
+        "adamw with amsgrad": groups(
+            lambda p: optim.AdamW(p, lr=0.01, betas=(0.9, 0.9), amsgrad=True)
+        ),
     }
 
 
@@ -475,6 +487,9 @@ class AssignmentTest(unittest.TestCase):
         def amsgrad(saved):
             saved["state"][0]["max_exp_avg_sq"] = torch.zeros(130, 6)
 
+        def velocity(saved):
+            saved["state"][2]["momentum_buffer"] = torch.zeros(130)  # of a group without momentum
+
         def wrong_shape(saved):
             saved["state"][0]["exp_avg"] = torch.zeros(130)
 
@@ -497,6 +512,8 @@ class AssignmentTest(unittest.TestCase):
         mistakes = {"InvalidArgument", "FailedPrecondition", "TensorError", "Aborted"}
         for habit, text in (
             (load(amsgrad), r'\["max_exp_avg_sq"\]: cannot be taken over, allowed for ADAM'),
+            (load(velocity, "rmsprop with momentum"),
+             "allowed for RMSPROP_MOMENTUM with momentum 0: square_avg, step"),
             (load(wrong_shape), r"a tensor of the shape \(130,\), allowed: .* \(130, 6\)"),
             (load(unknown), r"state\[9\] is of no parameter, allowed: 0 to 3"),
             (load(nesterov, "momentum"), r'\["nesterov"\]: is True, allowed: False'),

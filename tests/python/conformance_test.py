@@ -39,6 +39,26 @@ _RULES = {
         "kind: ADAGRAD learning_rate: 0.05 epsilon: 1e-10",
         lambda p: torch.optim.Adagrad(p, lr=0.05),
     ),
+    "RMSprop": (
+        "kind: RMSPROP learning_rate: 0.002 weight_decay: 0.01 epsilon: 1e-3",
+        lambda p: torch.optim.RMSprop(p, lr=0.002, weight_decay=0.01, eps=1e-3),
+    ),
+    "RMSprop with momentum": (
+        "kind: RMSPROP_MOMENTUM learning_rate: 0.001 momentum: 0.8 beta2: 0.95 epsilon: 1e-3",
+        lambda p: torch.optim.RMSprop(p, lr=0.001, momentum=0.8, alpha=0.95, eps=1e-3),
+    ),
+    "Adam with amsgrad": (
+        "kind: ADAM_AMSGRAD learning_rate: 0.002 beta2: 0.9 weight_decay: 0.01",
+        lambda p: torch.optim.Adam(
+            p, lr=0.002, betas=(0.9, 0.9), weight_decay=0.01, amsgrad=True
+        ),
+    ),
+    "AdamW with amsgrad": (
+        "kind: ADAMW_AMSGRAD learning_rate: 0.002 beta2: 0.9 weight_decay: 0.05",
+        lambda p: torch.optim.AdamW(
+            p, lr=0.002, betas=(0.9, 0.9), weight_decay=0.05, amsgrad=True
+        ),
+    ),
 }
 
 
@@ -88,6 +108,43 @@ def _train(rank, name, rule, make_scheduler=None, steps=_STEPS):
     return found
 
 
+def _whole_gradients(model, iteration, rank):
+    """Gives parameters gradients of whole numbers, whose sums float32 has without rounding."""
+    draw = torch.Generator().manual_seed(10 * iteration + rank)
+    for parameter in model.parameters():
+        parameter.grad = torch.randint(-8, 9, parameter.shape, generator=draw).float()
+
+
+_LION_STEPS = 6
+
+
+def _lion(rank):
+    model = models.make("mlp")
+    with evenshard.Optimizer(model) as optimizer:
+        while optimizer.iteration < _LION_STEPS:
+            _whole_gradients(model, optimizer.iteration, rank)
+            optimizer.step()
+        state = optimizer.state_dict()["state"]
+        return models.state(model), [state[i]["exp_avg"] for i in range(len(state))]
+
+
+def _lion_reference():
+    """Chen et al. 2023, algorithm 2, for the mean gradient of four workers."""
+    model = models.make("mlp")
+    averages = [torch.zeros_like(p) for p in model.parameters()]
+    for iteration in range(_LION_STEPS):
+        gradients = [torch.zeros_like(p) for p in model.parameters()]
+        for rank in range(4):
+            _whole_gradients(model, iteration, rank)
+            for total, parameter in zip(gradients, model.parameters()):
+                total += parameter.grad / 4
+        with torch.no_grad():
+            for w, m, g in zip(model.parameters(), averages, gradients):
+                w -= 0.125 * (torch.sign(0.5 * m + 0.5 * g) + 0.25 * w)
+                m.copy_(0.75 * m + 0.25 * g)
+    return models.state(model), averages
+
+
 @unittest.skipIf(torch is None, "PyTorch is not installed: the conformance with torch.optim")
 class ConformanceTest(unittest.TestCase):
     def check(self, found, expected):
@@ -116,6 +173,16 @@ class ConformanceTest(unittest.TestCase):
                 with fixture.Cluster(2, rule="") as cluster:
                     found = self.train(cluster, "mlp", rule_of, scheduler)
                 self.check(found, models.reference("mlp", rule_of, scheduler))
+
+    def test_lion(self):
+        # The sign of a mean that is not 0 only by rounding would make a difference of whole steps.
+        text = "kind: LION learning_rate: 0.125 beta1: 0.5 beta2: 0.75 weight_decay: 0.25"
+        with fixture.Cluster(2, rule=text) as cluster:
+            found = fixture.run_workers(self, cluster, _lion)
+        expected, averages = fixture.apart(_lion_reference)
+        self.check([model for model, _ in found], expected)
+        for own, average in zip(found[0][1], averages):
+            self.assertTrue(torch.equal(own, average))
 
     def test_models(self):
         cases = {

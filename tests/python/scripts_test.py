@@ -369,6 +369,11 @@ _RIGHT = [
     (_numbers_that_change(lambda p: torch.optim.Adagrad(p, 0.01, eps=1e-3), eps=0.01,
                           weight_decay=0.1),
      _SCHEDULES),
+    (_one_cycle(lambda p: torch.optim.RMSprop(p, 0.01, eps=0.1, momentum=0.9)), _SCHEDULES),
+    (_numbers_that_change(lambda p: torch.optim.RMSprop(p, 0.01, eps=0.1, momentum=0.9), eps=0.2,
+                          weight_decay=0.1, momentum=0.5, alpha=0.8), _SCHEDULES),
+    (_numbers_that_change(lambda p: torch.optim.Adam(p, 0.01, eps=1e-3, amsgrad=True),
+                          betas=(0.8, 0.9)), _SCHEDULES),
 ]
 
 

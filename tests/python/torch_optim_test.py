@@ -54,6 +54,24 @@ class RuleTest(unittest.TestCase):
             optim.Adagrad, "kind: ADAGRAD", "learning_rate: 0.01", "epsilon: 1e-10",
             "weight_decay: 0.0",
         )
+        self.check(
+            optim.RMSprop, "kind: RMSPROP", "learning_rate: 0.01", "beta2: 0.99", "epsilon: 1e-08",
+            "weight_decay: 0.0",
+        )
+
+    def test_options_that_take_another_kind(self):
+        optim = torch.optim
+        self.check(
+            lambda p: optim.RMSprop(p, momentum=0.5, alpha=0.75), "kind: RMSPROP_MOMENTUM",
+            "learning_rate: 0.01", "momentum: 0.5", "beta2: 0.75", "epsilon: 1e-08",
+            "weight_decay: 0.0",
+        )
+        for make, kind in ((optim.Adam, "ADAM"), (optim.AdamW, "ADAMW")):
+            plain, amsgrad = (
+                _text(lambda p: make(p, amsgrad=is_on)).splitlines() for is_on in (False, True)
+            )
+            self.assertEqual(amsgrad[0], f"kind: {kind}_AMSGRAD")
+            self.assertEqual(amsgrad[1:], plain[1:])
 
     def test_a_step_that_does_more_is_refused(self):
         def replaced(parameters):
@@ -89,6 +107,10 @@ class RuleTest(unittest.TestCase):
             ["kind: MOMENTUM", "learning_rate: 0.1", "momentum: 0.9", "weight_decay: 0.0",
              'rule { tensors: "0.bias" tensors: "2.bias" learning_rate: 0.2 momentum: 0.0 }'],
         )
+        groups[1].update(alpha=0.5)
+        text = _text(lambda _: torch.optim.RMSprop(groups, lr=0.1, momentum=0.9), model)
+        self.assertEqual(text.splitlines()[0], "kind: RMSPROP_MOMENTUM")
+        self.assertIn("learning_rate: 0.2 momentum: 0.0 beta2: 0.5 }", text)
 
     def test_a_rate_that_a_scheduler_has_changed_already(self):
         def make(parameters):
@@ -107,16 +129,25 @@ class RuleTest(unittest.TestCase):
             place + 'dampening"]: is 0.5, allowed: 0',
         )
         self.refused(
-            lambda p: optim.Adam(p, amsgrad=True, maximize=True),
-            place + 'amsgrad"]: is True, allowed: False', place + 'maximize"]: is True',
+            lambda p: optim.Adam(p, maximize=True), place + 'maximize"]: is True, allowed: False',
         )
         self.refused(lambda p: optim.Adagrad(p, lr_decay=0.1), place + 'lr_decay"]: is 0.1')
-        self.refused(optim.RMSprop, "torch.optim.rmsprop.RMSprop, allowed: torch.optim.SGD")
+        self.refused(
+            lambda p: optim.RMSprop(p, centered=True), place + 'centered"]: is True, allowed: False'
+        )
+        self.refused(optim.Adamax, "torch.optim.adamax.Adamax, allowed: torch.optim.SGD")
 
         class Mine(optim.SGD):
             pass
 
+        class Lion(optim.SGD):
+            pass
+
         self.refused(lambda p: Mine(p, lr=0.1), ".Mine, allowed: torch.optim.SGD")
+        self.refused(
+            lambda p: Lion(p, lr=0.1),
+            ".Lion, allowed: torch.optim.SGD", "Lion comes by the config: optimizer { kind: LION",
+        )
 
     def test_groups_that_do_not_fit_together(self):
         model = models.mlp()
@@ -126,6 +157,11 @@ class RuleTest(unittest.TestCase):
                 [{"params": first, "nesterov": True}, {"params": rest}], lr=0.1, momentum=0.9
             ),
             "nesterov differs between groups", model=model,
+        )
+        first, rest = model[0].parameters(), model[2].parameters()
+        self.refused(
+            lambda _: torch.optim.Adam([{"params": first, "amsgrad": True}, {"params": rest}]),
+            "amsgrad differs between groups", model=model,
         )
 
     def test_parameters_that_differ_from_the_models(self):

@@ -65,8 +65,8 @@ class GroupOptions:
                 if now.get(option) != value:
                     raise errors.FailedPrecondition(
                         f'param_groups[{number}]["{option}"]: is {now.get(option)!r}, allowed:'
-                        f" {value!r} as at the start; lr, momentum, betas, weight_decay and eps may"
-                        " change, but momentum not from 0 or to 0"
+                        f" {value!r} as at the start; lr, momentum, betas, alpha, weight_decay and"
+                        " eps may change, but momentum not from 0 or to 0"
                     )
             numbers = _torch_optim.numbers_of(group)
             if numbers != self._begun[number]:

@@ -18,6 +18,11 @@ class _Layout(NamedTuple):
     arrays: tuple[str, ...]  # in the order of the shards' arrays
     has_step: bool
 
+    def kept_of(self, group: dict) -> tuple[str, ...]:
+        """Returns the arrays of a parameter in this group."""
+        has_momentum = group.get("momentum") != 0
+        return tuple(name for name in self.arrays if has_momentum or name != "momentum_buffer")
+
 
 _LAYOUTS = {
     "SGD": _Layout((), False),
@@ -26,6 +31,12 @@ _LAYOUTS = {
     "ADAM": _Layout(("exp_avg", "exp_avg_sq"), True),
     "ADAMW": _Layout(("exp_avg", "exp_avg_sq"), True),
     "ADAGRAD": _Layout(("sum",), True),
+    "RMSPROP": _Layout(("square_avg",), True),
+    "RMSPROP_MOMENTUM": _Layout(("square_avg", "momentum_buffer"), True),
+    "ADAM_AMSGRAD": _Layout(("exp_avg", "exp_avg_sq", "max_exp_avg_sq"), True),
+    "ADAMW_AMSGRAD": _Layout(("exp_avg", "exp_avg_sq", "max_exp_avg_sq"), True),
+    # torch.optim has no Lion: the name is that of the paper's own implementation.
+    "LION": _Layout(("exp_avg",), False),
 }
 
 
@@ -59,15 +70,17 @@ def fetch(exchange: ModelExchange, groups: list[dict]) -> dict[torch.nn.Paramete
         arrays.append(values)
     found = {}
     for group in groups:
+        kept = layout.kept_of(group)
         for parameter in group["params"]:
             i = exchange.number_of(parameter)
             # torch.optim has none before the first step, but for Adagrad.
             is_new = i is not None and steps[i] == 0 and exchange.handle.optimizer != "ADAGRAD"
-            if i is None or not arrays or is_new or group.get("momentum") == 0:
+            if i is None or not kept or is_new:
                 continue
             entry = {"step": torch.tensor(float(steps[i]))} if layout.has_step else {}
             for name, values in zip(layout.arrays, arrays):
-                entry[name] = values[i].to(parameter.device)
+                if name in kept:
+                    entry[name] = values[i].to(parameter.device)
             found[parameter] = entry
     return found
 
@@ -116,8 +129,8 @@ def parse(exchange: ModelExchange, groups: list[dict], saved: Mapping[str, Any])
 
 def _take(exchange, layout, state, index, entry, parameter, group):
     i = exchange.number_of(parameter)
-    has_momentum = group.get("momentum") != 0
-    lacking = [key for key in (*layout.arrays, "step") if key not in entry]
+    kept = layout.kept_of(group)
+    lacking = [key for key in (*kept, "step") if key not in entry]
     if layout.has_step and entry and lacking:
         raise errors.InvalidArgument(
             f"load_state_dict: state[{index!r}] lacks {', '.join(lacking)}, allowed: all of the"
@@ -127,14 +140,14 @@ def _take(exchange, layout, state, index, entry, parameter, group):
         place = f'load_state_dict: state[{index!r}]["{key}"]'
         if value is None:
             continue
-        if i is None or not has_momentum or key not in (*layout.arrays, "step"):
-            allowed = ", ".join((*layout.arrays, *["step"] * layout.has_step))
+        if i is None or key not in (*kept, "step"):
+            allowed = ", ".join((*kept, *["step"] * layout.has_step)) or "no state"
             raise errors.InvalidArgument(
                 f"{place}: is of a parameter that is not trained; allowed: no state of it"
                 if i is None
                 else f"{place}: cannot be taken over, allowed for"
-                f" {exchange.handle.optimizer}: {allowed or 'no state'}"
-                f"{'' if has_momentum else ', and with momentum 0 no state'}"
+                f" {exchange.handle.optimizer}"
+                f"{'' if kept == layout.arrays else ' with momentum 0'}: {allowed}"
             )
         if key == "step":
             if layout.has_step:
@@ -147,7 +160,7 @@ def _take(exchange, layout, state, index, entry, parameter, group):
             )
         state.arrays[layout.arrays.index(key)][i] = value.detach().to("cpu", torch.float32)
     if i is not None and not layout.has_step and any(i in values for values in state.arrays):
-        state.steps[i] = 1  # torch.optim does not count those with momentum
+        state.steps[i] = 1  # what has no "step" is not counted
 
 
 def _step(place, value):

@@ -25,17 +25,22 @@ class _Rule(NamedTuple):
 
 
 _FIXED = {"maximize": False, "differentiable": False}
-_BETAS = {"eps": "epsilon", "weight_decay": "weight_decay", "betas": ""}
+_BETAS = {"eps": "epsilon", "weight_decay": "weight_decay", "betas": "", "amsgrad": ""}
 _RULES = {
     "SGD": _Rule(
         {"momentum": "momentum", "weight_decay": "weight_decay", "nesterov": ""},
         {**_FIXED, "dampening": 0},
     ),
-    "Adam": _Rule(_BETAS, {**_FIXED, "amsgrad": False, "decoupled_weight_decay": False}),
-    "AdamW": _Rule(_BETAS, {**_FIXED, "amsgrad": False, "decoupled_weight_decay": True}),
+    "Adam": _Rule(_BETAS, {**_FIXED, "decoupled_weight_decay": False}),
+    "AdamW": _Rule(_BETAS, {**_FIXED, "decoupled_weight_decay": True}),
     "Adagrad": _Rule(
         {"eps": "epsilon", "weight_decay": "weight_decay"},
         {**_FIXED, "lr_decay": 0, "initial_accumulator_value": 0},
+    ),
+    "RMSprop": _Rule(
+        {"momentum": "momentum", "alpha": "beta2", "eps": "epsilon",
+         "weight_decay": "weight_decay"},
+        {**_FIXED, "centered": False},
     ),
 }
 
@@ -52,6 +57,7 @@ def to_config(optimizer: torch.optim.Optimizer, tensors: list[ModelTensor]) -> s
         raise errors.ConfigError(
             f"optimizer: is {type(optimizer).__module__}.{kind}, allowed:"
             f" {', '.join('torch.optim.' + name for name in _RULES)}"
+            + ("; Lion comes by the config: optimizer { kind: LION ... }" if kind == "Lion" else "")
         )
     groups = optimizer.param_groups
     problems = list(_problems(kind, optimizer, tensors))
@@ -61,7 +67,7 @@ def to_config(optimizer: torch.optim.Optimizer, tensors: list[ModelTensor]) -> s
     members = [[names[id(p)] for p in group["params"] if id(p) in names] for group in groups]
     settings = [_settings(kind, group) for group in groups]
     config_kind = _kind(kind, groups)
-    if config_kind == "SGD":
+    if config_kind in ("SGD", "RMSPROP"):
         for setting in settings:
             del setting["momentum"]
     base = dict(settings[0])
@@ -94,7 +100,7 @@ def to_config(optimizer: torch.optim.Optimizer, tensors: list[ModelTensor]) -> s
 
 
 # What may change in a group while the run goes on: it goes with the gradients.
-CHANGING = ("lr", "momentum", "betas", "weight_decay", "eps")
+CHANGING = ("lr", "momentum", "betas", "alpha", "weight_decay", "eps")
 
 
 def options_of(group: dict) -> dict:
@@ -143,7 +149,7 @@ def numbers_of(group: dict) -> tuple:
             for option in CHANGING
             if option in group and option != "betas"
         }
-        betas: tuple = (found.get("momentum") or None, None)
+        betas: tuple = (found.get("momentum") or None, found.get("alpha"))
         if "betas" in group:
             beta1, beta2 = group["betas"]
             betas = float(beta1), float(beta2)
@@ -178,8 +184,7 @@ def _problems(kind, optimizer, tensors):
             "optimizer: its step() has been replaced, or has hooks, which evenshard.Optimizer would"
             " not call; allowed: step() as torch.optim and its schedulers have it"
         )
-    if kind == "SGD":
-        yield from _nesterov_problems(optimizer.param_groups)
+    yield from _differing_problems(optimizer.param_groups)
     held = {id(p) for group in optimizer.param_groups for p in group["params"]}
     missing = [item.name for item in tensors if item.is_parameter and id(item.tensor) not in held]
     if missing:
@@ -208,18 +213,24 @@ def _does_more(optimizer):
     return not is_plain or any(getattr(optimizer, name, None) for name in hooks)
 
 
-def _nesterov_problems(groups):
-    kinds = {bool(group["nesterov"]) for group in groups if group["momentum"] != 0}
-    if len(kinds) > 1:
+def _differing_problems(groups):
+    # Without momentum, nesterov means nothing.
+    nesterov = {bool(g["nesterov"]) for g in groups if "nesterov" in g and g["momentum"] != 0}
+    if len(nesterov) > 1:
         yield "optimizer: nesterov differs between groups with momentum, allowed: one value for all"
+    if len({bool(group.get("amsgrad")) for group in groups}) > 1:
+        yield "optimizer: amsgrad differs between groups, allowed: one value for all"
 
 
 def _kind(kind, groups):
-    if kind != "SGD":
-        return kind.upper()
-    if any(group["momentum"] != 0 for group in groups):
+    has_momentum = any(group.get("momentum", 0) != 0 for group in groups)
+    if kind == "SGD" and has_momentum:
         return "NESTEROV" if any(group["nesterov"] for group in groups) else "MOMENTUM"
-    return "SGD"
+    if kind == "RMSprop" and has_momentum:
+        return "RMSPROP_MOMENTUM"
+    if any(group.get("amsgrad") for group in groups):
+        return f"{kind.upper()}_AMSGRAD"
+    return kind.upper()
 
 
 def _settings(kind, group):
