@@ -168,6 +168,12 @@ void Simulation::RestartLater(int node) {
   });
 }
 
+void Simulation::NoteLength(const Fault& fault) {
+  longest_fault_ = std::max(longest_fault_, fault.lasts);
+  if (fault.node < scenario_.processes() && fault.other < scenario_.processes()) return;
+  longest_worker_fault_ = std::max(longest_worker_fault_, fault.lasts);
+}
+
 void Simulation::Strike(const Fault& fault) {
   using Kind = Fault::Kind;
   world_.Log(absl::StrCat("FAULT: ", fault.ToString(scenario_.NodeNames())));
@@ -183,18 +189,18 @@ void Simulation::Strike(const Fault& fault) {
       }
       return;
     case Kind::kAway:
-      longest_fault_ = std::max(longest_fault_, fault.lasts);
+      NoteLength(fault);
       away_until_[fault.node] = std::max(away_until_[fault.node], until);
       if (world_.IsRunning(fault.node)) EndProcess(fault.node, "crashed", /*by_signal=*/true);
       return;
     case Kind::kPause:
       was_disturbed_ = true;
-      longest_fault_ = std::max(longest_fault_, fault.lasts);
+      NoteLength(fault);
       world_.Pause(fault.node, until);
       return;
     case Kind::kCut:
       was_disturbed_ = true;
-      longest_fault_ = std::max(longest_fault_, fault.lasts);
+      NoteLength(fault);
       if (fault.node == fault.other) return;
       world_.Cut(fault.node, fault.other, until);
       if (!fault.one_way) {
@@ -209,7 +215,7 @@ void Simulation::Strike(const Fault& fault) {
       return;
     case Kind::kSlow:
       was_disturbed_ = true;
-      longest_fault_ = std::max(longest_fault_, fault.lasts);
+      NoteLength(fault);
       world_.Slow(fault.node, absl::Milliseconds(200), until);
       return;
     case Kind::kCrashAll:
@@ -245,7 +251,7 @@ void Simulation::Strike(const Fault& fault) {
       return;
     case Kind::kCoordinator:
       was_disturbed_ = true;
-      longest_fault_ = std::max(longest_fault_, fault.lasts);
+      NoteLength(fault);
       longest_wait_ = std::max(longest_wait_, fault.lasts);
       coordinator_->StandStill(until);
       return;
@@ -290,8 +296,8 @@ std::string Simulation::JudgeFailure(const absl::Status& failure) const {
   const absl::Duration undecided = std::max(longest_wait_, coordinator_->longest_absence());
   const bool cannot_help =
       undecided > 0.4 * patience ||
-      (longest_fault_ > 0.4 * patience &&
-       (coordinator_->was_replaced() || recovery.worker_loss() == Recovery::FAIL));
+      (longest_fault_ > 0.4 * patience && coordinator_->was_replaced()) ||
+      (longest_worker_fault_ > 0.4 * patience && recovery.worker_loss() == Recovery::FAIL);
   if (cannot_help && absl::StrContains(message, "limits.exchange_seconds")) return "";
   // There is no other checkpoint, or none at all that is whole.
   if (absl::StrContains(message, "cannot be read now") && WholeCheckpoints() <= 1) return "";

@@ -50,6 +50,8 @@ class Simulation {
   // Does something after a while, as whoever starts the processes.
   void Supervise(absl::Duration delay, std::function<void()> run);
   void Strike(const Fault& fault);
+  // Notes for how long a fault lasts.
+  void NoteLength(const Fault& fault);
   // Whether a run may fail for this reason, given what has happened.
   std::string JudgeFailure(const absl::Status& failure) const;
   // How many checkpoints on the disk are complete and not damaged.
@@ -77,8 +79,9 @@ class Simulation {
   bool disk_failed_ = false;
   // For how long the coordinator was away.
   absl::Duration longest_wait_;
-  bool was_disturbed_ = false;    // somebody was cut off, stopped or slow
-  absl::Duration longest_fault_;  // for how long that was, or somebody was away
+  bool was_disturbed_ = false;           // somebody was cut off, stopped or slow
+  absl::Duration longest_fault_;         // for how long that was, or somebody was away
+  absl::Duration longest_worker_fault_;  // of these, where it was a worker
 };
 
 }  // namespace evenshard
