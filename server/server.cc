@@ -11,6 +11,7 @@
 #include "grpcpp/ext/proto_server_reflection_plugin.h"
 #include "grpcpp/health_check_service_interface.h"
 #include "grpcpp/server_builder.h"
+#include "server/store/optimizer.h"
 #include "spdlog/spdlog.h"
 
 namespace evenshard {
@@ -59,7 +60,11 @@ absl::Status Server::StartHost() {
   if (options_.view_link != nullptr) {
     host.holds_roles = [link = options_.view_link] { return link->HoldsRoles(); };
   }
-  ASSIGN_OR_RETURN(host_, SlotHost::Start(host));
+  ASSIGN_OR_RETURN(std::unique_ptr<SlotHost> started, SlotHost::Start(host));
+  {
+    absl::MutexLock lock(&announce_mutex_);
+    host_ = std::move(started);
+  }
   parameter_service_ = std::make_unique<ParameterService>(ParameterService::Options{
       .config = &config, .process = options_.shard, .host = host_.get(), .clock = options_.clock});
   ForEachShard([this](Shard& shard) { parameter_service_->Serve(shard); });
@@ -86,8 +91,9 @@ absl::Status Server::Listen() {
   grpc::EnableDefaultHealthCheckService(true);
   grpc::reflection::InitProtoReflectionServerBuilderPlugin();
   grpc::ServerBuilder builder;
-  // A chunk's state goes to a replica in one message, with at most two arrays of the optimizer's.
-  const int chunks = config.proto().recovery().replicas() > 0 ? 3 : 1;
+  // A chunk's state goes to a replica in one message, with the optimizer's arrays, of which
+  // workers may bring the kind. No kind has more than kMaxSlots.
+  const int chunks = config.proto().recovery().replicas() > 0 ? 1 + kMaxSlots : 1;
   SetServerOptions(config.proto().limits(), chunks, &builder);
   builder.RegisterService(parameter_service_.get());
   builder.RegisterService(admin_service_.get());
@@ -113,9 +119,10 @@ void Server::FollowViews() {
 }
 
 void Server::Announce() {
-  if (options_.view_link == nullptr || host_ == nullptr) return;
+  if (options_.view_link == nullptr) return;
   absl::MutexLock lock(&announce_mutex_);
-  if (stopping_.stop_requested()) return;  // the link may have ended
+  // Before the stop the host may not be there yet, and after it the link may have ended.
+  if (stopping_.stop_requested() || host_ == nullptr) return;
   options_.view_link->Announce(host_->State());
 }
 

@@ -30,7 +30,9 @@ _log = logging.getLogger("evenshard")
 class _OfACopy:
     """What a deepcopy, or an unpickled one, of an Optimizer has in place of the exchange."""
 
-    def __getattr__(self, _):
+    def __getattr__(self, name):
+        if name.startswith("__"):  # as help() asks every object
+            raise AttributeError(name)
         raise errors.FailedPrecondition(
             "this is a copy of an evenshard.Optimizer, and does not train; allowed: the Optimizer"
             " itself, and state_dict() to keep what it has"

@@ -197,7 +197,7 @@ class DevicePlacementTest(unittest.TestCase):
         self.cuda.computing.add(use)  # the last of the backward pass
         self.placement.pass_done()
         ctypes.memset(self.handle.parameters(0), 0, 60)
-        self.placement.received([0])
+        self.placement.received([(0, self.tensors[0].value)])
         self.cuda.computing.add(use)  # the next forward pass
         self.placement._stream.run()  # as early as it may
         self.cuda.computing.run()
@@ -210,7 +210,7 @@ class DevicePlacementTest(unittest.TestCase):
         self.placement.stage(1, torch.ones(5), None)  # another backward pass
         seen = []
         self.cuda.computing.add(lambda: seen.append(float(weight[0, 0])))
-        self.placement.received([0])
+        self.placement.received([(0, self.tensors[0].value)])
         self.placement._stream.run()
         self.assertEqual(seen, [1.0])
 

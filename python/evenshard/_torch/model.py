@@ -64,9 +64,8 @@ def tensors_of(model: torch.nn.Module) -> list[ModelTensor]:
             if id(tensor) not in seen:
                 seen.add(id(tensor))
                 full = f"{path}.{name}" if path else name
-                found.append(ModelTensor(
-                    full, tensor, tuple(tensor.shape), role, path or None, module, name
-                ))
+                shape = () if _is_lazy(tensor) else tuple(tensor.shape)
+                found.append(ModelTensor(full, tensor, shape, role, path or None, module, name))
     problems = [f"{item.name}: {text}" for item in found for text in _problems(item)]
     if not problems:
         problems += _overlaps(found)

@@ -28,7 +28,8 @@ TEST_CASE("an override sets an element of a list of numbers, and leaves the othe
   const std::string text =
       absl::StrCat(kConfig, "compute { backend: CUDA cuda { device: [4, 5, 6] } }");
   const auto devices = [&](const Overrides& overrides) {
-    const auto& device = Valid(text, overrides).proto().compute().cuda().device();
+    const PlannedConfig config = Valid(text, overrides);
+    const auto& device = config.proto().compute().cuda().device();
     return std::vector<int>(device.begin(), device.end());
   };
   CHECK(devices({"compute.cuda.device[0]=1"}) == std::vector<int>{1, 5, 6});
