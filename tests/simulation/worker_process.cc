@@ -32,7 +32,7 @@ WorkerProcess::WorkerProcess(Context* context, int rank, NodeRef node, uint64_t 
       core_({.config = &context->config,
              .rank = rank,
              .incarnation = incarnation,
-             .clock = &context->world.loop(),
+             .clock = &context->world.clock(node.node),
              .transport = &transport_,
              .has_views = true}) {
   transport_.SetCore(&core_);
@@ -54,7 +54,7 @@ WorkerProcess::WorkerProcess(Context* context, int rank, NodeRef node, uint64_t 
 
 void WorkerProcess::OnView(const View& view) {
   view_ = view;
-  const absl::Time now = context_.world.loop().Now();
+  const absl::Time now = Now();
   const auto is_lost = [](const SlotView& slot) { return !slot.has_primary(); };
   lacks_slot_since_ = absl::c_any_of(view.slot(), is_lost) ? std::min(lacks_slot_since_, now)
                                                            : absl::InfiniteFuture();
@@ -74,7 +74,7 @@ void WorkerProcess::Announce() {
 }
 
 void WorkerProcess::Tick() {
-  core_.round().CheckProgress(context_.world.loop().Now());
+  core_.round().CheckProgress(Now());
   core_.Tick();
   GiveUpAsPlanted();
   context_.world.Run(node_, absl::Milliseconds(100), [this] { Tick(); });
@@ -82,7 +82,7 @@ void WorkerProcess::Tick() {
 
 void WorkerProcess::GiveUpAsPlanted() {
   if (step_ == Step::kDone) return;
-  const absl::Time now = context_.world.loop().Now();
+  const absl::Time now = Now();
   const absl::Duration limit = absl::Seconds(context_.config.proto().limits().exchange_seconds());
   if (context_.plant == Plant::kGivesUpLostSlots &&
       now > lacks_slot_since_ + 1.1 * limit + absl::Seconds(1)) {
@@ -124,7 +124,7 @@ bool WorkerProcess::Advance() {
       has_pulled_ = false;
       bootstrap_.emplace(
           ParameterBootstrap::Options{.config = &context_.config,
-                                      .clock = &context_.world.loop(),
+                                      .clock = &context_.world.clock(node_.node),
                                       .core = &core_,
                                       .rank = rank_,
                                       .brings_parameters = context_.config.is_from_workers()});
@@ -212,7 +212,7 @@ void WorkerProcess::PullSlots(absl::Time not_before) {
   step_ = Step::kPulling;
   has_pulled_ = true;
   pulls_.clear();
-  const absl::Time now = context_.world.loop().Now();
+  const absl::Time now = Now();
   context_.world.Run(node_, std::max(not_before - now, absl::ZeroDuration()),
                      [this, attempt = attempt_] {
                        if (attempt != attempt_) return;
@@ -245,10 +245,9 @@ void WorkerProcess::Pulled(int slot, const WorkerTransport::Answer& answer) {
   }
   pull.state = again->has_value() ? Pull::State::kPaused : Pull::State::kDone;
   if (!again->has_value()) return;
-  context_.world.Run(node_, **again - context_.world.loop().Now(),
-                     [this, slot, attempt = attempt_] {
-                       if (attempt == attempt_) pulls_[slot].state = Pull::State::kDue;
-                     });
+  context_.world.Run(node_, **again - Now(), [this, slot, attempt = attempt_] {
+    if (attempt == attempt_) pulls_[slot].state = Pull::State::kDue;
+  });
 }
 
 void WorkerProcess::Leave(const absl::Status& outcome) {
@@ -279,10 +278,9 @@ void WorkerProcess::Told(int slot, const LeaveRequest& message, const absl::Stat
   if (farewell.is_over) return;
   const absl::StatusOr<std::optional<absl::Time>> again = farewell.call.Ended(status);
   if (again.ok() && again->has_value()) {
-    context_.world.Run(node_, **again - context_.world.loop().Now(),
-                       [this, slot, message, attempt = attempt_] {
-                         if (attempt == attempt_) Tell(slot, message);
-                       });
+    context_.world.Run(node_, **again - Now(), [this, slot, message, attempt = attempt_] {
+      if (attempt == attempt_) Tell(slot, message);
+    });
     return;
   }
   farewell.is_over = true;

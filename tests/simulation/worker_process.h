@@ -60,6 +60,8 @@ class WorkerProcess final : private WorkerTransport::Buffers {
   absl::Status TakeParameters(int slot, const ParameterHeader& header, const std::string& data,
                               int primary) override;
 
+  // By the worker's own clock.
+  absl::Time Now() const { return context_.world.clock(node_.node).Now(); }
   void OnView(const View& view);
   // Says where the worker stands, if that has changed.
   void Announce();

@@ -32,7 +32,7 @@ std::shared_ptr<Connection> WorkerTransport::Reach(int process) const {
 void WorkerTransport::Connect(const Attempt& attempt) {
   Disconnect(attempt.slot);
   slots_[attempt.slot].attempt = attempt.number;
-  const absl::Time now = context_.world.loop().Now();
+  const absl::Time now = context_.world.clock(node_.node).Now();
   context_.world.Run(node_, std::max(attempt.not_before - now, absl::ZeroDuration()),
                      [this, attempt] {
                        if (slots_[attempt.slot].attempt == attempt.number) Try(attempt);
