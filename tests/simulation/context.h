@@ -48,6 +48,8 @@ struct Context {
   std::function<Coordinator*()> coordinator;
   // A process ends by itself.
   std::function<void(int node, const std::string& why)> exit;
+  // A worker has trained to the end.
+  std::function<void()> has_trained;
 };
 
 }  // namespace evenshard

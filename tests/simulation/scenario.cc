@@ -295,14 +295,14 @@ std::vector<Fault> Scenario::DrawLastingFaults(absl::Duration duration) const {
     fault.at = before.at;
   }
   if (Dice end_dice(seed ^ kEndSeed); end_dice.Once(6)) {
-    const absl::Duration end = duration * end_dice.Between(0.8, 1);
     const absl::Duration stops = absl::Seconds(end_dice.Scale(1, 20));
     faults.push_back({.kind = Fault::Kind::kPause,
-                      .at = end,
+                      .at_end = true,
                       .node = processes() + end_dice.Int(0, workers - 1),
                       .lasts = stops});
     faults.push_back({.kind = Fault::Kind::kAway,
-                      .at = end + stops * end_dice.Between(0, 1),
+                      .at = stops * end_dice.Between(0, 1),
+                      .at_end = true,
                       .node = end_dice.Int(0, processes() - 1),
                       .lasts = absl::Seconds(end_dice.Scale(0.5, 30))});
   }

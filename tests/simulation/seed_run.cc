@@ -4,6 +4,7 @@
 #include <cstdio>
 #include <utility>
 
+#include "absl/algorithm/container.h"
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
@@ -149,9 +150,9 @@ class Shrinker {
 std::string SeedRun::ToString() const {
   std::string text = scenario.ToString();
   for (const Fault& fault : faults) {
-    absl::StrAppend(&text, "  after ",
-                    absl::FormatDuration(absl::Trunc(fault.at, absl::Microseconds(100))), ": ",
-                    fault.ToString(scenario.NodeNames()), "\n");
+    absl::StrAppend(
+        &text, "  after ", absl::FormatDuration(absl::Trunc(fault.at, absl::Microseconds(100))),
+        fault.at_end ? " of a worker's end" : "", ": ", fault.ToString(scenario.NodeNames()), "\n");
   }
   return text;
 }
@@ -185,7 +186,8 @@ bool MayShow(Plant plant, const Scenario& scenario) {
     case Plant::kKeepsAll:
       return scenario.has_checkpoints && scenario.lasting;
     case Plant::kEndsWhenFinished:
-      return scenario.has_checkpoints && scenario.lasting && scenario.etcd;
+      return scenario.has_checkpoints && scenario.etcd && !scenario.restarts_finished &&
+             absl::c_any_of(faults, [](const Fault& fault) { return fault.at_end; });
     case Plant::kGivesUpLostSlots:
     case Plant::kGivesUpUntaken:
       return scenario.lasting;

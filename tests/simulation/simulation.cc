@@ -45,6 +45,9 @@ Simulation::Simulation(const Scenario& scenario, const PlannedConfig* config,
       if (world_.IsRunning(ref)) EndProcess(ref.node, why, /*by_signal=*/false);
     });
   };
+  context_.has_trained = [this] {
+    if (!std::exchange(has_trained_, true)) Schedule(/*at_end=*/true);
+  };
   context_.disk.leaves_out_sync = plant == Plant::kLeavesOutSync;
   context_.disk.keeps_all = plant == Plant::kKeepsAll;
   context_.disk.locks_once = plant == Plant::kLeavesFolderFree;
@@ -172,6 +175,17 @@ void Simulation::NoteLength(const Fault& fault) {
   longest_fault_ = std::max(longest_fault_, fault.lasts);
   if (fault.node < scenario_.processes() && fault.other < scenario_.processes()) return;
   longest_worker_fault_ = std::max(longest_worker_fault_, fault.lasts);
+}
+
+void Simulation::Schedule(bool at_end) {
+  for (const Fault& fault : faults_) {
+    if (fault.at_end != at_end) continue;
+    world_.loop().After(fault.at, [this, fault] {
+      if (coordinator_ != nullptr) Strike(fault);
+    });
+    limit_ =
+        std::max(limit_, world_.loop().Now() + fault.at + absl::AbsDuration(fault.lasts) + kLimit);
+  }
 }
 
 void Simulation::Strike(const Fault& fault) {
@@ -335,14 +349,8 @@ std::string Simulation::JudgeFailure(const absl::Status& failure) const {
 
 Outcome Simulation::Run() {
   StartAll();
-  absl::Time limit = world_.loop().Now() + kLimit;
-  for (const Fault& fault : faults_) {
-    world_.loop().After(fault.at, [this, fault] {
-      if (coordinator_ != nullptr) Strike(fault);
-    });
-    limit =
-        std::max(limit, world_.loop().Now() + fault.at + absl::AbsDuration(fault.lasts) + kLimit);
-  }
+  limit_ = world_.loop().Now() + kLimit;
+  Schedule(/*at_end=*/false);
   Outcome outcome;
   Oracle& oracle = context_.oracle;
   while (oracle.violation().empty()) {
@@ -364,7 +372,7 @@ Outcome Simulation::Run() {
       outcome.end = "finished";
       break;
     }
-    if (world_.loop().Now() > limit || world_.loop().steps() > kMostSteps) {
+    if (world_.loop().Now() > limit_ || world_.loop().steps() > kMostSteps) {
       for (const auto& [node, worker] : workers_) world_.Log(worker->Describe());
       oracle.Violated(absl::StrCat("the run does not end; it has counted ",
                                    oracle.coverage().changes, " changes of chunks"));

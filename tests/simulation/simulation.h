@@ -49,6 +49,8 @@ class Simulation {
   void EndProcess(int node, const std::string& why, bool by_signal);
   // Does something after a while, as whoever starts the processes.
   void Supervise(absl::Duration delay, std::function<void()> run);
+  // Has those faults strike whose time counts from now, and keeps the run going for them.
+  void Schedule(bool at_end);
   void Strike(const Fault& fault);
   // Notes for how long a fault lasts.
   void NoteLength(const Fault& fault);
@@ -73,6 +75,8 @@ class Simulation {
   uint64_t runs_ = 0;
 
   std::map<int, absl::Time> away_until_;  // by node
+  absl::Time limit_;                      // when the run must have ended
+  bool has_trained_ = false;              // some worker, to the end
   // What has happened, by which a failure is judged.
   int ps_deaths_ = 0;
   int worker_deaths_ = 0;

@@ -324,6 +324,7 @@ void WorkerProcess::BeginIteration() {
   ++attempt_;
   if (iteration_ >= *end) {
     step_ = Step::kLeaving;
+    context_.has_trained();
     Leave(absl::OkStatus());
     return;
   }
