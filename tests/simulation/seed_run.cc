@@ -54,9 +54,10 @@ SeedRun RunTwice(const Scenario& scenario, const FaultsOf& faults_of, Plant plan
   }
   if (verbose) std::fprintf(stdout, "%s\n", run.ToString().c_str());
   run.outcome = Simulation(scenario, &*config, run.faults, plant, verbose).Run();
-  if (run.outcome.violation.empty() && run.outcome.end == "finished" && scenario.sync &&
-      run.outcome.whole_worker_set && run.outcome.coverage.mixed == 0 &&
-      reference.whole_worker_set && reference.coverage.mixed == 0) {
+  if (run.outcome.violation.empty() && run.outcome.end == "finished" &&
+      reference.end == "finished" && scenario.sync && run.outcome.whole_worker_set &&
+      run.outcome.coverage.mixed == 0 && reference.whole_worker_set &&
+      reference.coverage.mixed == 0) {
     run.outcome.violation = Difference(reference.history, run.outcome.history);
   }
   return run;
