@@ -75,11 +75,14 @@ absl::StatusOr<SlotPosition> Shard::Adopt(const View& view) {
   {
     absl::MutexLock lock(&view_mutex_);
     worker_sets_ = adopted.worker_sets;
-    ranks_.assign(config_.workers(), 0);
+    ranks_.resize(config_.workers());
     for (int rank = 0; rank < view.worker_size(); ++rank) {
       const WorkerView& worker = view.worker(rank);
-      if (worker.state() != WorkerView::LEAVING) ranks_[rank] = worker.incarnation();
-      membership_.EndOthers(rank, ranks_[rank]);
+      const bool is_held = worker.state() != WorkerView::LEAVING;
+      const uint64_t incarnation = is_held ? worker.incarnation() : 0;
+      RankHolder& holder = ranks_[rank];
+      if (holder.incarnation != incarnation) holder = {incarnation, clock_->Now()};
+      membership_.EndOthers(rank, incarnation);
     }
     view_ = view.number();
     is_over_in_view_ = view.finished();
@@ -102,7 +105,7 @@ absl::Status Shard::CheckView(const JoinRequest& request) const {
                                                view_.load(), "; try again"));
   }
   if (view_ == 0 || request.worker() >= ranks_.size() ||
-      ranks_[request.worker()] == request.incarnation()) {
+      ranks_[request.worker()].incarnation == request.incarnation()) {
     return absl::OkStatus();
   }
   return absl::FailedPreconditionError(
@@ -304,7 +307,7 @@ void Shard::CheckWaits() {
   const bool any = oldest != updates.end();
   const absl::Time now = clock_->Now();
   const absl::Duration limit = config_.worker_patience();
-  if (WaitForCoordinator(updates)) waited_for_coordinator_ = now;
+  waited_for_coordinator_ = std::max(waited_for_coordinator_, WaitedForCoordinator(updates, now));
   if (any && std::max(oldest->since, waited_for_coordinator_) < now - limit) {
     Fail(absl::DeadlineExceededError(absl::StrCat(
         "chunk ", oldest->chunk, " of iteration ", oldest->iteration,
@@ -322,13 +325,19 @@ void Shard::CheckWaits() {
   }
 }
 
-bool Shard::WaitForCoordinator(const std::vector<UpdatePolicy::Pending>& updates) const {
+absl::Time Shard::WaitedForCoordinator(const std::vector<UpdatePolicy::Pending>& updates,
+                                       absl::Time now) const {
   absl::MutexLock lock(&view_mutex_);
-  const auto is_absent = [this](uint32_t rank)
-                             ABSL_SHARED_LOCKS_REQUIRED(view_mutex_) { return ranks_[rank] == 0; };
-  return has_lost_slot_ || (view_ != 0 && absl::c_any_of(updates, [&](const auto& update) {
-                              return absl::c_any_of(update.missing, is_absent);
-                            }));
+  if (has_lost_slot_) return now;
+  absl::Time until = absl::InfinitePast();
+  if (view_ == 0) return until;
+  for (const UpdatePolicy::Pending& update : updates) {
+    for (const uint32_t rank : update.missing) {
+      const RankHolder& holder = ranks_[rank];
+      until = std::max(until, holder.incarnation == 0 ? now : holder.since);
+    }
+  }
+  return until;
 }
 
 absl::Status Shard::failure() const {

@@ -186,11 +186,13 @@ class Shard {
   // Logs that a worker is lost. Under SYNC without views, fails the run. `how` completes "worker 2
   // was lost: ".
   void WorkerLost(uint32_t rank, absl::string_view how);
-  // Whether the view has no holder of a rank that some update waits for, or no primary of some
-  // slot. Then the coordinator decides how long that lasts, and everybody may be held up by it: a
-  // stream is not read while what it has brought waits for a lower rank's push
-  // (update.deterministic).
-  bool WaitForCoordinator(const std::vector<UpdatePolicy::Pending>& updates) const;
+  // Returns until when updates have waited for the coordinator: until now if the view has no holder
+  // of a rank that some update waits for, or no primary of some slot, and otherwise until the
+  // latest of these ranks got its holder. The coordinator decides how long that lasts, and
+  // everybody may be held up by it: a stream is not read while what it has brought waits for a
+  // lower rank's push (update.deterministic).
+  absl::Time WaitedForCoordinator(const std::vector<UpdatePolicy::Pending>& updates,
+                                  absl::Time now) const;
   // Fails the run if an error of the policy says that it must.
   void FailIfFatal(const absl::Status& status);
   void End(const absl::Status& reason);
@@ -219,7 +221,12 @@ class Shard {
   std::atomic<uint64_t> view_{0};
 
   mutable absl::Mutex view_mutex_;
-  std::vector<uint64_t> ranks_ ABSL_GUARDED_BY(view_mutex_);  // incarnations by rank in the view
+  // Who holds a rank in the view, and since when.
+  struct RankHolder {
+    uint64_t incarnation = 0;
+    absl::Time since = absl::InfinitePast();
+  };
+  std::vector<RankHolder> ranks_ ABSL_GUARDED_BY(view_mutex_);  // by rank; empty without views
   std::shared_ptr<const WorkerSets> worker_sets_ ABSL_GUARDED_BY(view_mutex_);
   bool is_over_in_view_ ABSL_GUARDED_BY(view_mutex_) = false;
   bool has_lost_slot_ ABSL_GUARDED_BY(view_mutex_) = false;  // some slot has no primary

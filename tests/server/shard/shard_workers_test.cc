@@ -231,6 +231,31 @@ TEST_CASE_METHOD(ShardFixture,
   CHECK(absl::IsDeadlineExceeded(failures[0]));
 }
 
+TEST_CASE_METHOD(ShardFixture, "the next start of a worker has all the time to come") {
+  Start(2);
+  auto adopt = [this, number = 0](uint64_t incarnation) mutable {
+    View view;
+    view.set_number(++number);
+    view.add_slot()->mutable_primary();
+    view.add_worker()->set_incarnation(incarnation);
+    view.add_worker()->set_incarnation(Incarnation(1));
+    REQUIRE(shard->Adopt(view).ok());
+  };
+  adopt(Incarnation(0));
+  REQUIRE(Push({.worker = 1, .incarnation = Incarnation(1), .view = 1}, {1, 1, 1, 1}).ok());
+  clock.Advance(absl::Seconds(50));
+  adopt(0);
+  adopt(77);  // between two looks at who is waited for
+  clock.Advance(absl::Seconds(59));
+  shard->CheckWaits();
+  CHECK(failures.empty());
+  adopt(77);  // another view gives the same start no more time
+  clock.Advance(absl::Seconds(2));
+  shard->CheckWaits();
+  REQUIRE(failures.size() == 1);
+  CHECK(absl::IsDeadlineExceeded(failures[0]));
+}
+
 TEST_CASE_METHOD(ShardFixture,
                  "a worker that is held up by one that the view has nobody for has time as well") {
   Start(2, {"model.input.channels=16", "update.deterministic=true"});
