@@ -125,6 +125,7 @@ def _giving_up(where):
                 optimizer.abandon()
                 assert all(p.grad is None for p in model.parameters())
             assert optimizer.iteration == step + 1, optimizer.iteration
+        optimizer.synchronize()  # under FULL an iteration is counted when all of it has come
         return _values(model), optimizer.statistics().iterations
     return train
 
@@ -174,6 +175,7 @@ def _training_unevenly(script):
         iterations.append(optimizer.iteration)
         while scheduler.last_epoch < optimizer.iteration:  # it has made fewer steps than others
             scheduler.step()
+    optimizer.synchronize()
     return _values(model), iterations, optimizer.statistics().iterations
 
 
