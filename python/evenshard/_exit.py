@@ -31,7 +31,7 @@ _MAX_TEXT = 1000
 # launch takes it for a consequence and not for a cause (tools/launch/supervisor.h): EX_TEMPFAIL.
 _FOLLOWER = 75
 _RESTARTS = "EVENSHARD_RESTARTS"  # set by launch: "1" if it starts failed programs again
-_PACKAGE = os.path.dirname(os.path.abspath(__file__))
+PACKAGE = os.path.dirname(os.path.abspath(__file__))
 
 # Kept alive: a script may have dropped its worker, as by returning from main(), and has finished.
 _open: set = set()
@@ -140,7 +140,7 @@ def _follows(error) -> bool:
 def _own_frames(error, trace):
     """Leaves out what lies in this package, of an error whose message says all that there is."""
     frames = [(at.tb_frame, at.tb_lasti, at.tb_lineno) for at in _chain(trace)]
-    own = [frame.f_code.co_filename.startswith(_PACKAGE) for frame, _, _ in frames]
+    own = [frame.f_code.co_filename.startswith(PACKAGE) for frame, _, _ in frames]
     if not isinstance(error, errors.Error) or True not in own[1:]:
         return trace
     kept = None

@@ -10,10 +10,8 @@ import weakref
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
-from evenshard import _environment, _interrupts, _library, errors
+from evenshard import _environment, _exit, _interrupts, _library, errors
 from evenshard._library import encoded
-
-_PACKAGE = os.path.dirname(os.path.abspath(__file__))
 
 _handles: weakref.WeakSet[Handle] = weakref.WeakSet()
 
@@ -360,7 +358,7 @@ class Handle:
 def _place_of_caller() -> str:
     """Where the program has called this package: "train.py:40"."""
     frame = sys._getframe()
-    while frame.f_back and os.path.abspath(frame.f_code.co_filename).startswith(_PACKAGE):
+    while frame.f_back and os.path.abspath(frame.f_code.co_filename).startswith(_exit.PACKAGE):
         frame = frame.f_back
     return f"{os.path.basename(frame.f_code.co_filename)}:{frame.f_lineno}"
 

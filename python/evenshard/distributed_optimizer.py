@@ -90,8 +90,12 @@ class DistributedOptimizer(Training, torch.optim.Optimizer):
         self._given = None
         self._optimizer = optimizer
         self._set_model(model)
-        self._owned = _stepped_by.parameters_of(optimizer, self._tensors)
+        of_model = set(self._trained)
+        self._trained = _stepped_by.parameters_of(optimizer, self._tensors)
+        self._left_out = of_model.difference(self._trained)
         self._numbers = (_library.CHyperparameters * len(self._tensors))()
+        for i in self._left_out:
+            self._numbers[i] = _library.hyperparameters()
         self._is_synchronized = False
         self._sharing = _sharing.setdefault(model, [])
         if self._sharing:
@@ -123,9 +127,9 @@ class DistributedOptimizer(Training, torch.optim.Optimizer):
         """Anew whenever a further optimizer shares the worker."""
         self._remove_hooks()
         early = self._handle.pushes_early and len(self._sharing) == 1
-        self._watch_gradients(self._owned, early)
+        self._watch_gradients(early)
         if not early:
-            for i in self._owned:
+            for i in self._trained:
                 self._hooks.append(on_gradient(self._tensors[i].tensor, self._has_new_gradient))
 
     def _has_new_gradient(self, *_):
@@ -143,7 +147,7 @@ class DistributedOptimizer(Training, torch.optim.Optimizer):
     def _share(self, first):
         """A further optimizer on the model of `first`."""
         for other in self._sharing:
-            both = [self._tensors[i].name for i in sorted(self._owned & other._owned)]
+            both = [self._tensors[i].name for i in self._trained if i in other._trained]
             if both:
                 raise errors.InvalidArgument(
                     f"optimizer: has {', '.join(both)}, which another DistributedOptimizer of this"
@@ -181,7 +185,7 @@ class DistributedOptimizer(Training, torch.optim.Optimizer):
         self._is_synchronized = False
         is_infinite, scale = scaled or (False, None)
         if not is_infinite:
-            for i in self._owned if scale is not None else ():
+            for i in self._trained if scale is not None else ():
                 if (gradient := self._tensors[i].tensor.grad) is not None:
                     gradient.div_(scale)
             self._step_given()
@@ -202,19 +206,13 @@ class DistributedOptimizer(Training, torch.optim.Optimizer):
                 self._begin(True)
             self._exchange.finish(True, None)
             self._is_synchronized = True
-            self._exchange.require_equal(self._owned)
 
     def abandon(self) -> None:
         """In place of step(), for a batch that was given up, as after an exception in the forward
         or backward pass: takes part in the iteration without a gradient, and steps by the mean of
         the others. What backward() has pushed already, under BACKWARD, counts in it."""
-        _exit.goes_on()
-        with self._exchange.threads.lock:
-            if not self._exchange.is_begun:
-                self._begin(False)
-            self.zero_grad()
-            self._exchange.abandon()
-            self._exchange.require_equal(self._owned)
+        self.zero_grad()
+        self._give_up()
         self._step_for_others()
 
     def _take_part(self):
@@ -224,7 +222,6 @@ class DistributedOptimizer(Training, torch.optim.Optimizer):
                 " the others step; allowed: the same number of steps in all workers"
             )
         is_over = super()._take_part()
-        self._exchange.require_equal(self._owned)
         if not is_over:
             self._step_for_others()
         return is_over
@@ -235,11 +232,6 @@ class DistributedOptimizer(Training, torch.optim.Optimizer):
         self._is_synchronized = False
         self.zero_grad()
 
-    def _has_gradient(self):
-        return self._exchange.has_pushed or any(
-            self._tensors[i].tensor.grad is not None for i in self._owned
-        )
-
     def _begin(self, contributes):
         self._check_frozen()
         self._is_synchronized = False
@@ -248,12 +240,7 @@ class DistributedOptimizer(Training, torch.optim.Optimizer):
             for parameter in group["params"]:
                 if (i := self._exchange.number_of(parameter)) is not None:
                     self._numbers[i] = rate
-        none = _library.hyperparameters()
-        self._exchange.left_out = set()
-        for i, item in enumerate(self._tensors):
-            if item.is_parameter and i not in self._owned:
-                self._exchange.left_out.add(i)
-                self._numbers[i] = none
+        self._exchange.left_out = self._left_out
         self._exchange.begin(contributes, self._numbers)
 
     # What else an optimizer of torch.optim does: the optimizer that was given does it.

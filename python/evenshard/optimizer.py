@@ -174,8 +174,7 @@ class Optimizer(Training, torch.optim.Optimizer):
         self._join_run(assign_given_state)
         if self._handle.waits_in_forward:
             self._reads = ParameterReads(self._model, self._tensors, self._exchange.wait_for)
-        trained = [i for i, item in enumerate(self._tensors) if item.is_parameter]
-        self._watch_gradients(trained, self._handle.pushes_early)
+        self._watch_gradients(self._handle.pushes_early)
         for module in self._model.modules():
             hook = Hook(lambda *_: self._assignments.check_load())
             self._hooks.append(module._register_load_state_dict_pre_hook(hook))
@@ -242,6 +241,16 @@ class Optimizer(Training, torch.optim.Optimizer):
                 self._begin(contributes)
             self._exchange.finish(contributes, scale)
         return loss
+
+    def abandon(self) -> None:
+        """In place of step(), for a batch that was given up, as after an exception in the forward
+        or backward pass: takes part in the iteration without a gradient, and forgets the gradients.
+        This worker stays out of the divisor of the mean. What backward() has pushed already, under
+        BACKWARD and FULL, counts: the mean of such a parameter includes it."""
+        self._give_up()
+        self.zero_grad()
+        # By which schedulers notice a step(), of PyTorch before 2.4 and since.
+        self.__dict__.update(_step_count=getattr(self, "_step_count", 0) + 1, _opt_called=True)
 
     def synchronize(self) -> None:
         """Waits until all parameters that are under way have come."""

@@ -10,15 +10,13 @@ import torch
 from evenshard import errors
 from evenshard._torch.model_exchange import ModelExchange
 
-
-# Of one mean.
-_MOST_VALUES = 4096
+_MOST_VALUES = 4096  # that one mean takes (evenshard_mean)
 
 
 class GradientExchange(ModelExchange):
     """At the join parameters get rank 0's values, as with ModelExchange. From then on each has the
     mean in its `grad` when an iteration is over; None if no worker had a gradient. Whatever else
-    changes parameters is up to the script."""
+    changes parameters is up to the script, and is to be the same in all workers."""
 
     def _watched(self):
         return []
@@ -28,17 +26,21 @@ class GradientExchange(ModelExchange):
         super().join()
         self._updates = {i: self.handle.updates(i) for i in self._numbers.values()}
 
-    def require_equal(self, owned: Iterable[int]) -> None:
-        """In the iterations in which contents are compared: errors: FailedPrecondition if these
-        parameters are not the same in all workers."""
+    def _pushed(self):
+        super()._pushed()
+        self._require_equal()
+
+    def _require_equal(self):
+        """In the iterations in which contents are compared: errors: FailedPrecondition if the
+        parameters that count are not the same in all workers."""
         if self.handle.workers == 1 or not self._unchanged.compares:
             return
-        owned = sorted(owned)
-        sums = [_checksum(self._tensors[i].tensor) for i in owned]
-        for begin in range(0, len(owned), _MOST_VALUES):
-            part = sums[begin:begin + _MOST_VALUES]
-            means = self.handle.mean(part, "the comparison of parameters between workers")
-            for i, own, mean in zip(owned[begin:], part, means):
+        counted = [i for i in self._numbers.values() if i not in self.left_out]
+        for begin in range(0, len(counted), _MOST_VALUES):
+            part = counted[begin:begin + _MOST_VALUES]
+            sums = [_checksum(self._tensors[i].tensor) for i in part]
+            means = self.handle.mean(sums, "the comparison of parameters between workers")
+            for i, own, mean in zip(part, sums, means):
                 if own != mean:
                     raise errors.FailedPrecondition(
                         f"{self._tensors[i].name}: is not the same in all workers; allowed: changes"

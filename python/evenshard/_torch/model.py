@@ -28,7 +28,7 @@ class ModelTensor(NamedTuple):
         """The tensor, or what the script has put in place of a buffer. Errors: TensorError if that
         has another shape."""
         if self.is_buffer:
-            # Of the dictionaries themselves, which say to nobody that they are read.
+            # The dictionaries are read past their own methods, which tell ParameterReads of it.
             kept = [dict.get(d, self.key) for d in (self.module._buffers, self.module._parameters)]
         else:
             kept = [self.tensor]

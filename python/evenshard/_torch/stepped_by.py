@@ -7,16 +7,17 @@ import inspect
 import torch
 
 from evenshard import errors
+from evenshard._torch import torch_optim as _torch_optim
 from evenshard._torch.model import ModelTensor
 
-# Options that decide how fast torch.optim computes, and not what; and what schedulers add.
-_LEFT_OUT = {"params", "param_names", "foreach", "fused", "capturable", "initial_lr"}
+_LEFT_OUT = {"params", "param_names", "initial_lr", *_torch_optim.SPEED}
 _PLAIN = (bool, int, float, str, type(None))
 
 
-def parameters_of(optimizer: torch.optim.Optimizer, tensors: list[ModelTensor]) -> set[int]:
-    """Returns the numbers of the parameters that the optimizer has. Errors: InvalidArgument if it
-    has one that is none of the model's, or cannot be stepped without a closure."""
+def parameters_of(optimizer: torch.optim.Optimizer, tensors: list[ModelTensor]) -> list[int]:
+    """Returns the numbers of the parameters that the optimizer has, in order. Errors:
+    InvalidArgument if it has one that is none of the model's, or cannot be stepped without a
+    closure."""
     step = inspect.signature(optimizer.step).parameters.get("closure")
     is_lbfgs = isinstance(optimizer, torch.optim.LBFGS)
     if is_lbfgs or (step is not None and step.default is inspect.Parameter.empty):
@@ -25,18 +26,13 @@ def parameters_of(optimizer: torch.optim.Optimizer, tensors: list[ModelTensor]) 
             " its closure, and they would be this worker's; allowed: one whose step() needs no"
             " closure"
         )
-    numbers = {id(item.tensor): i for i, item in enumerate(tensors) if item.is_parameter}
-    owned = set()
-    for number, group in enumerate(optimizer.param_groups):
-        for index, parameter in enumerate(group["params"]):
-            if id(parameter) in numbers:
-                owned.add(numbers[id(parameter)])
-            elif parameter.requires_grad and parameter.numel():
-                raise errors.InvalidArgument(
-                    f'optimizer.param_groups[{number}]["params"][{index}]: of shape'
-                    f" {tuple(parameter.shape)} is not a parameter of the model; allowed: those of"
-                    " the model that is given, such as an nn.ModuleDict of several"
-                )
+    for stranger in _torch_optim.strangers(optimizer, tensors):
+        raise errors.InvalidArgument(
+            f"{stranger}; allowed: those of the model that is given, such as an nn.ModuleDict of"
+            " several"
+        )
+    held = {id(p) for group in optimizer.param_groups for p in group["params"]}
+    owned = [i for i, t in enumerate(tensors) if t.is_parameter and id(t.tensor) in held]
     if not owned:
         raise errors.InvalidArgument(
             "optimizer: has no parameter of the model that requires a gradient; allowed: one at"

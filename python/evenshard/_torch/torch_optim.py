@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import torch
@@ -11,7 +12,7 @@ from evenshard import errors
 from evenshard._torch.model import ModelTensor
 
 # Options that decide how fast torch.optim computes, and not what.
-_SPEED = {"foreach", "fused", "capturable"}
+SPEED = {"foreach", "fused", "capturable"}
 # What else groups have: the parameters' names, and what schedulers add.
 _OTHERS = {"param_names", "initial_lr", "max_lr", "min_lr", "max_momentum", "base_momentum"}
 _WILDCARDS = set("*?")
@@ -125,7 +126,7 @@ def taken_over(group: dict, saved: dict, fixed: dict, place: str) -> dict:
             raise errors.InvalidArgument(f'{place}["{option}"]: is missing, allowed: a number')
     taken = {
         **group,
-        **{key: value for key, value in saved.items() if key != "params" and key not in _SPEED},
+        **{key: value for key, value in saved.items() if key != "params" and key not in SPEED},
     }
     now = options_of(taken)
     for option in {**fixed, **now}:
@@ -165,9 +166,23 @@ def text_of(group: dict) -> str:
     return ", ".join(f"{option} {group[option]!r}" for option in CHANGING if option in group)
 
 
+def strangers(
+    optimizer: torch.optim.Optimizer, tensors: list[ModelTensor]
+) -> Iterator[str]:
+    """Yields a text for each parameter that requires a gradient and is none of the model's."""
+    of_model = {id(item.tensor) for item in tensors}
+    for number, group in enumerate(optimizer.param_groups):
+        for index, parameter in enumerate(group["params"]):
+            if parameter.requires_grad and parameter.numel() and id(parameter) not in of_model:
+                yield (
+                    f'optimizer.param_groups[{number}]["params"][{index}]: of shape'
+                    f" {tuple(parameter.shape)} is not a parameter of the model"
+                )
+
+
 def _problems(kind, optimizer, tensors):
     rule = _RULES[kind]
-    known = {"params", "lr", *rule.fields, *_SPEED, *_OTHERS}
+    known = {"params", "lr", *rule.fields, *SPEED, *_OTHERS}
     for number, group in enumerate(optimizer.param_groups):
         place = f"optimizer.param_groups[{number}]"
         for option, value in group.items():
@@ -192,14 +207,7 @@ def _problems(kind, optimizer, tensors):
             f"optimizer: lacks {', '.join(missing)} of the model, allowed: all parameters that"
             " require a gradient; set requires_grad = False for the others"
         )
-    of_model = {id(item.tensor) for item in tensors}
-    for number, group in enumerate(optimizer.param_groups):
-        for index, parameter in enumerate(group["params"]):
-            if parameter.requires_grad and parameter.numel() and id(parameter) not in of_model:
-                yield (
-                    f'optimizer.param_groups[{number}]["params"][{index}]: of shape'
-                    f" {tuple(parameter.shape)} is not a parameter of the model"
-                )
+    yield from strangers(optimizer, tensors)
 
 
 def _does_more(optimizer):

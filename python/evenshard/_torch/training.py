@@ -6,7 +6,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import types
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 import torch
 
@@ -20,18 +20,18 @@ from evenshard._torch.uneven_ends import UnevenEnds
 
 
 class Training:
-    """One model's place in a run. Whoever derives from it has `zero_grad()` and
-    `_begin(contributes)`, which begins an iteration, and calls `_join_run` and
-    `_watch_gradients`."""
+    """One model's place in a run. Whoever derives from it has `_begin(contributes)`, which begins
+    an iteration, and calls `_set_model`, `_join_run` and `_watch_gradients`."""
 
     _handle: Handle
     _exchange: ModelExchange
     _clips_the_mean: str  # what does, for a script whose own clipping does not
-    zero_grad: Callable[..., None]
 
     def _set_model(self, model):
         self._model = model
         self._tensors = _model.tensors_of(model)
+        # The parameters that this optimizer trains, by their numbers.
+        self._trained = [i for i, item in enumerate(self._tensors) if item.is_parameter]
         self._frozen = [(n, p) for n, p in model.named_parameters() if not p.requires_grad]
         self._is_accumulating = False
         self._uneven_ends = UnevenEnds()
@@ -42,26 +42,25 @@ class Training:
     def _declared(self):
         return [Declared(t.name, tuple(t.tensor.shape), t.role, t.layer) for t in self._tensors]
 
-    def _join_run(self, then=None):
+    def _join_run(self, then):
         """Joins, and calls `then`. If one of them fails, the others are told why."""
         try:
             self._exchange.join()
-            if then is not None:
-                then()
+            then()
         except BaseException as error:
             self._handle.close(_exit.text_of(error))
             self._exchange.release()
             raise
 
-    def _watch_gradients(self, numbers, early):
-        """Has the gradients of these parameters pushed early, or changes of them noticed."""
+    def _watch_gradients(self, early):
+        """Has gradients pushed early, or changes of them noticed."""
         if early:
-            for i in numbers:
+            for i in self._trained:
                 ready = functools.partial(self._gradient_ready, i)
                 self._hooks.append(on_gradient(self._tensors[i].tensor, ready))
         if self._handle.waits_for_workers and self._handle.workers > 1:
             self._own_changes = OwnChanges(
-                [self._tensors[i] for i in numbers], not early, self._clips_the_mean
+                [self._tensors[i] for i in self._trained], not early, self._clips_the_mean
             )
             self._hooks += self._own_changes.hooks
 
@@ -106,19 +105,13 @@ class Training:
         finally:
             self._is_accumulating = before
 
-    def abandon(self) -> None:
-        """In place of step(), for a batch that was given up, as after an exception in the forward
-        or backward pass: takes part in the iteration without a gradient, and forgets the gradients.
-        This worker stays out of the divisor of the mean. What backward() has pushed already, under
-        BACKWARD and FULL, counts: the mean of such a parameter includes it."""
+    def _give_up(self):
+        """Takes part in the iteration without a gradient."""
         _exit.goes_on()
         with self._exchange.threads.lock:
             if not self._exchange.is_begun:
                 self._begin(False)
             self._exchange.abandon()
-        self.zero_grad()
-        # By which schedulers notice a step(), of PyTorch before 2.4 and since.
-        self.__dict__.update(_step_count=getattr(self, "_step_count", 0) + 1, _opt_called=True)
 
     @contextlib.contextmanager
     def join(self) -> Iterator[None]:
@@ -152,7 +145,7 @@ class Training:
 
     def _has_gradient(self):
         return self._exchange.has_pushed or any(
-            item.is_parameter and item.tensor.grad is not None for item in self._tensors
+            self._tensors[i].tensor.grad is not None for i in self._trained
         )
 
     # Beside the training.

@@ -36,7 +36,7 @@ class Unchanged:
         self._placement = placement
         self._parameters = parameters
         self._watched = set(parameters)
-        # Of all of them.
+        # All of them are on one device.
         self._device = tensors[parameters[0]].tensor.device if parameters else None
         self._states = [(0, 0)] * len(tensors)
         self._iterations = 0  # that have begun
