@@ -17,7 +17,7 @@ from evenshard._torch import grad_scaler as _grad_scaler
 from evenshard._torch import stepped_by as _stepped_by
 from evenshard._torch.gradient_exchange import GradientExchange
 from evenshard._torch.gradient_hooks import on_gradient
-from evenshard._torch.training import Training
+from evenshard._torch.training import OfACopy, Training
 
 # By model, as long as its worker is open: the optimizers that share it, in their order.
 _sharing: weakref.WeakKeyDictionary[torch.nn.Module, list] = weakref.WeakKeyDictionary()
@@ -66,6 +66,9 @@ class DistributedOptimizer(Training, torch.optim.Optimizer):
     # GradScaler leaves it to step() to look for infinities and to divide.
     _step_supports_amp_scaling = True
     _exchange: GradientExchange
+    _optimizer: torch.optim.Optimizer = OfACopy(  # type: ignore[assignment]
+        "DistributedOptimizer"
+    )
     _clips_the_mean = "torch's own function after optimizer.synchronize()"
 
     @_first_mistakes.explained_distributed

@@ -21,22 +21,10 @@ from evenshard._torch.assignment import Assignments
 from evenshard._torch.group_options import GroupOptions
 from evenshard._torch.model_exchange import ModelExchange
 from evenshard._torch.parameter_reads import Hook, ParameterReads
-from evenshard._torch.training import Training
+from evenshard._torch.training import OfACopy, Training
 from evenshard._torch.unchanged import SEQUENTIAL_HINT
 
 _log = logging.getLogger("evenshard")
-
-
-class _OfACopy:
-    """What a deepcopy, or an unpickled one, of an Optimizer has in place of the exchange."""
-
-    def __getattr__(self, name):
-        if name.startswith("__"):  # as help() asks every object
-            raise AttributeError(name)
-        raise errors.FailedPrecondition(
-            "this is a copy of an evenshard.Optimizer, and does not train; allowed: the Optimizer"
-            " itself, and state_dict() to keep what it has"
-        )
 
 
 class Optimizer(Training, torch.optim.Optimizer):
@@ -104,7 +92,7 @@ class Optimizer(Training, torch.optim.Optimizer):
     _clips_the_mean = "evenshard.Optimizer(..., clip_grad_norm=) or clip_grad_value="
 
     state: Any
-    _exchange: ModelExchange = _OfACopy()  # type: ignore[assignment]
+    _exchange: ModelExchange = OfACopy("Optimizer")  # type: ignore[assignment]
 
     @_first_mistakes.explained
     def __init__(

@@ -1,6 +1,7 @@
 """evenshard.DistributedOptimizer against one process that has all batches: the script's own
 optimizer, with the mean gradient."""
 
+import copy
 import itertools
 import unittest
 
@@ -346,7 +347,13 @@ def other_parameters_at_one_rank(script):
     _train(script, after=change)
 
 
+def a_copy_of_it(script):
+    model = _mlp()
+    copy.deepcopy(_distributed(script, _sgd(model.parameters()), model))
+
+
 _REFUSED = [
+    (a_copy_of_it, _SCHEDULES, "this is a copy of an evenshard.DistributedOptimizer"),
     (other_parameters_at_one_rank, _SCHEDULES, "2.weight: is not the same in all workers"),
     (a_closure_that_computes_several_times, _SCHEDULES, "LBFGS computes gradients several times"),
     (parameters_of_another_model, _SCHEDULES, r"\(130, 6\) is not a parameter of the model"),

@@ -19,6 +19,21 @@ from evenshard._torch.own_changes import OwnChanges
 from evenshard._torch.uneven_ends import UnevenEnds
 
 
+class OfACopy:
+    """What a deepcopy, or an unpickled one, has in place of what trains."""
+
+    def __init__(self, kind: str):
+        self._kind = kind
+
+    def __getattr__(self, name):
+        if name.startswith("__"):  # as help() asks every object
+            raise AttributeError(name)
+        raise errors.FailedPrecondition(
+            f"this is a copy of an evenshard.{self._kind}, and does not train; allowed: the"
+            f" {self._kind} itself, and state_dict() to keep what it has"
+        )
+
+
 class Training:
     """One model's place in a run. Whoever derives from it has `_begin(contributes)`, which begins
     an iteration, and calls `_set_model`, `_join_run` and `_watch_gradients`."""
