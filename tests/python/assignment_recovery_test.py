@@ -6,9 +6,7 @@ import re
 import shutil
 import signal
 import subprocess
-import sys
 import tempfile
-import threading
 import unittest
 
 from tests.python import fixture
@@ -114,34 +112,20 @@ class AssignmentRecoveryTest(unittest.TestCase):
             file.write(_CONFIG.format(
                 folder=folder, schedule=schedule, replicas=replicas, every=every
             ))
-        launch = subprocess.Popen(
-            [
-                fixture.built("tools/launch/launch"), f"--config={path}", *more,
-                f"--ps={fixture.built('server/ps')}", "--",
-                sys.executable, "-c", _SCRIPT, fixture.ROOT, str(place), struck,
-            ],
-            stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
-            text=True, env={**os.environ, "PYTHONPATH": fixture.PACKAGE},
+
+        def strike_once(output):
+            waits = re.search(r"process (\d+) waits", output)
+            is_written = "checkpoint of iteration 10 is complete" in output
+            may_strike = is_written or every != "every_iterations: 10"
+            if waits and may_strike and not os.path.exists(struck):
+                strike(int(waits[1]), path)
+                with open(struck, "w", encoding="utf-8"):
+                    pass
+
+        launch = fixture.launch(
+            path, _SCRIPT, fixture.ROOT, str(place), struck, options=more
         )
-        timer = threading.Timer(fixture.PATIENCE_SECONDS, launch.kill)
-        timer.start()
-        output = ""
-        try:
-            for line in launch.stdout:
-                output += line
-                waits = re.search(r"process (\d+) waits", output)
-                is_written = "checkpoint of iteration 10 is complete" in output
-                may_strike = is_written or every != "every_iterations: 10"
-                if waits and may_strike and not os.path.exists(struck):
-                    strike(int(waits[1]), path)
-                    with open(struck, "w", encoding="utf-8"):
-                        pass
-            return launch.wait(), output
-        finally:
-            timer.cancel()
-            launch.kill()
-            launch.wait()
-            launch.stdout.close()
+        return fixture.follow(launch, strike_once)
 
     expected = None
 

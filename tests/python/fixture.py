@@ -13,6 +13,7 @@ import socket
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 import traceback
 
@@ -229,6 +230,36 @@ def run_workers(test, cluster, function, *arguments, workers=4):
         if end.error is not None:
             test.fail(f"worker {rank}: {end.kind}: {end.error}\n{end.trace}\n{cluster.log()}")
     return [end.value for end in ends]
+
+
+def launch(path, script, *arguments, options=()):
+    """Starts `launch` with the config at `path`, with the text of a script as its workers."""
+    return subprocess.Popen(
+        [
+            built("tools/launch/launch"), f"--config={path}", *options,
+            f"--ps={built('server/ps')}", "--", sys.executable, "-c", script, *arguments,
+        ],
+        stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+        env={**os.environ, "PYTHONPATH": PACKAGE},
+    )
+
+
+def follow(process, on_output):
+    """Calls `on_output` with all output so far at each further line, until the process ends. It is
+    killed after a limited time. Returns its exit code and all output."""
+    timer = threading.Timer(PATIENCE_SECONDS, process.kill)
+    timer.start()
+    output = ""
+    try:
+        for line in process.stdout:
+            output += line
+            on_output(output)
+        return process.wait(), output
+    finally:
+        timer.cancel()
+        process.kill()
+        process.wait()
+        process.stdout.close()
 
 
 def until(condition, seconds=PATIENCE_SECONDS):

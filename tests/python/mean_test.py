@@ -3,10 +3,7 @@
 import os
 import re
 import signal
-import subprocess
-import sys
 import tempfile
-import threading
 import time
 import unittest
 
@@ -217,33 +214,17 @@ class MeanRecoveryTest(unittest.TestCase):
             path, struck = os.path.join(folder, "run.textproto"), os.path.join(folder, "struck")
             with open(path, "w", encoding="utf-8") as file:
                 file.write(_CONFIG.format(folder=folder))
-            launch = subprocess.Popen(
-                [
-                    fixture.built("tools/launch/launch"), f"--config={path}",
-                    f"--ps={fixture.built('server/ps')}", "--",
-                    sys.executable, "-c", _SCRIPT, fixture.ROOT, struck,
-                ],
-                stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
-                text=True, env={**os.environ, "PYTHONPATH": fixture.PACKAGE},
-            )
-            timer = threading.Timer(fixture.PATIENCE_SECONDS, launch.kill)
-            timer.start()
-            output = ""
-            try:
-                for line in launch.stdout:
-                    output += line
-                    waits = re.search(r"process (\d+) waits", line)
-                    if waits:
-                        if strike is not None:
-                            strike(int(waits[1]), path)
-                        with open(struck, "w", encoding="utf-8"):
-                            pass
-                code = launch.wait()
-            finally:
-                timer.cancel()
-                launch.kill()
-                launch.wait()
-                launch.stdout.close()
+
+            def strike_once(output):
+                waits = re.search(r"process (\d+) waits", output)
+                if waits and not os.path.exists(struck):
+                    if strike is not None:
+                        strike(int(waits[1]), path)
+                    with open(struck, "w", encoding="utf-8"):
+                        pass
+
+            launch = fixture.launch(path, _SCRIPT, fixture.ROOT, struck)
+            code, output = fixture.follow(launch, strike_once)
         self.assertEqual(code, 0, output)
         return output
 

@@ -1,8 +1,6 @@
 """evenshard.Reader beside a training under launch whose shard is killed."""
 
 import os
-import subprocess
-import sys
 import tempfile
 import threading
 import unittest
@@ -72,15 +70,7 @@ class ReaderRecoveryTest(unittest.TestCase):
             done = os.path.join(folder, "done")
             with open(path, "w", encoding="utf-8") as file:
                 file.write(_CONFIG.format(folder=folder, recovery=recovery.format(folder=folder)))
-            launch = subprocess.Popen(
-                [
-                    fixture.built("tools/launch/launch"), f"--config={path}",
-                    f"--ps={fixture.built('server/ps')}", "--",
-                    sys.executable, "-c", _SCRIPT, done, str(_ELEMENTS),
-                ],
-                stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
-                text=True, env={**os.environ, "PYTHONPATH": fixture.PACKAGE},
-            )
+            launch = fixture.launch(path, _SCRIPT, done, str(_ELEMENTS))
             timer = threading.Timer(fixture.PATIENCE_SECONDS, launch.kill)
             try:
                 end = fixture.Process(_read, path, done)

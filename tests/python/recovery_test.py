@@ -3,10 +3,7 @@
 import os
 import re
 import signal
-import subprocess
-import sys
 import tempfile
-import threading
 import unittest
 
 from tests.python import fixture
@@ -92,15 +89,7 @@ def _launch(folder, config, script, *arguments):
     path = os.path.join(folder, "run.textproto")
     with open(path, "w", encoding="utf-8") as file:
         file.write(config)
-    return subprocess.Popen(
-        [
-            fixture.built("tools/launch/launch"), f"--config={path}",
-            f"--ps={fixture.built('server/ps')}", "--",
-            sys.executable, "-c", script, fixture.ROOT, *arguments,
-        ],
-        stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
-        text=True, env={**os.environ, "PYTHONPATH": fixture.PACKAGE},
-    )
+    return fixture.launch(path, script, fixture.ROOT, *arguments)
 
 
 @unittest.skipIf(fixture.torch is None, "PyTorch is not installed: recovery of a training")
@@ -144,24 +133,16 @@ class RecoveryTest(unittest.TestCase):
                 _SCRIPT, str(_STEPS), str(at), struck,
             )
             path = os.path.join(folder, "run.textproto")
-            timer = threading.Timer(fixture.PATIENCE_SECONDS, launch.kill)
-            timer.start()
-            output = ""
-            try:
-                for line in launch.stdout:
-                    output += line
-                    waits = re.search(r"process (\d+) waits", output)
-                    is_written = at < 10 or "checkpoint of iteration 10 is complete" in output
-                    if waits and is_written and not os.path.exists(struck):
-                        strike(int(waits[1]), path)
-                        with open(struck, "w", encoding="utf-8"):
-                            pass
-                return launch.wait(), output
-            finally:
-                timer.cancel()
-                launch.kill()
-                launch.wait()
-                launch.stdout.close()
+
+            def strike_once(output):
+                waits = re.search(r"process (\d+) waits", output)
+                is_written = at < 10 or "checkpoint of iteration 10 is complete" in output
+                if waits and is_written and not os.path.exists(struck):
+                    strike(int(waits[1]), path)
+                    with open(struck, "w", encoding="utf-8"):
+                        pass
+
+            return fixture.follow(launch, strike_once)
 
     def undisturbed(self):
         cls = type(self)
