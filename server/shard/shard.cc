@@ -60,11 +60,9 @@ Shard::Shard(Options& options)
       membership_(config_.workers(), absl::Seconds(config_.proto().limits().reconnect_seconds()),
                   clock_),
       store_(std::move(options.store)),
-      snapshots_({.config = &config_,
-                  .store = store_.get(),
-                  .slot = index_,
-                  .is_over = [this] { return IsOver(); }}),
-      worker_sets_(std::make_shared<const WorkerSets>(config_.workers())) {}
+      snapshots_({.config = &config_, .store = store_.get(), .slot = index_, .is_over = [this] {
+                    return IsOver();
+                  }}) {}
 
 absl::StatusOr<SlotPosition> Shard::Adopt(const View& view) {
   RETURN_IF_ERROR(failure());

@@ -227,7 +227,8 @@ class Shard {
     absl::Time since = absl::InfinitePast();
   };
   std::vector<RankHolder> ranks_ ABSL_GUARDED_BY(view_mutex_);  // by rank; empty without views
-  std::shared_ptr<const WorkerSets> worker_sets_ ABSL_GUARDED_BY(view_mutex_);
+  std::shared_ptr<const WorkerSets> worker_sets_ ABSL_GUARDED_BY(view_mutex_) =
+      std::make_shared<const WorkerSets>(config_.workers());
   bool is_over_in_view_ ABSL_GUARDED_BY(view_mutex_) = false;
   bool has_lost_slot_ ABSL_GUARDED_BY(view_mutex_) = false;  // some slot has no primary
 
