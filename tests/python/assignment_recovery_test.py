@@ -5,7 +5,6 @@ import os
 import re
 import shutil
 import signal
-import subprocess
 import tempfile
 import unittest
 
