@@ -190,6 +190,22 @@ absl::Status ClientWorker::Mean(const std::string& place, absl::Span<double> val
   });
 }
 
+absl::Status ClientWorker::KeepState(StatesByName states) {
+  RETURN_IF_ERROR(CheckJoined());
+  if (exchange_->is_begun()) {
+    return absl::FailedPreconditionError(absl::StrCat("iteration ", iteration(), " has begun"));
+  }
+  return Aside([&] { return exchange_->KeepState(std::move(states)); });
+}
+
+absl::Status ClientWorker::TakeState() {
+  RETURN_IF_ERROR(CheckJoined());
+  return Aside([this]() -> absl::Status {
+    ASSIGN_OR_RETURN(taken_states_, exchange_->TakeState());
+    return absl::OkStatus();
+  });
+}
+
 absl::Status ClientWorker::Push(absl::Span<const int> tensors, Contribution contribution) {
   RETURN_IF_ERROR(CheckJoined());
   return exchange_->PushTensors(tensors, contribution);

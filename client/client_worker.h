@@ -13,6 +13,7 @@
 #include "absl/time/time.h"
 #include "absl/types/span.h"
 #include "common/base/clock.h"
+#include "common/checkpoint/states_by_name.h"
 #include "common/control/view/view_link.h"
 #include "common/placement/planned_config.h"
 #include "worker/exchange/core/exchange_round.h"
@@ -60,6 +61,9 @@ class ClientWorker {
   absl::Status PullState(int array, float* const* out, uint64_t* steps);
   // Replaces `value` by the mean over the workers. `place` is in the caller's program.
   absl::Status Mean(const std::string& place, absl::Span<double> value);
+  absl::Status KeepState(StatesByName states);
+  absl::Status TakeState();
+  const StatesByName& taken_states() const { return taken_states_; }
   absl::Status Resume();
   absl::Status Leave(const char* error);
   void Interrupt() { stop_.request_stop(); }
@@ -103,6 +107,7 @@ class ClientWorker {
   std::vector<float> initial_;  // parameters of worker 0, for a run that may go back to them
   bool runs_aside_ = false;     // a call runs in a thread of its own
   bool has_left_ = false;
+  StatesByName taken_states_;  // the latest
   uint64_t iterations_ = 0;
   absl::Duration waited_;
 };

@@ -348,6 +348,30 @@ evenshard_status evenshard_mean(evenshard_worker* worker, const char* place, dou
   });
 }
 
+evenshard_status evenshard_keep_state(evenshard_worker* worker, const char* const* names,
+                                      const char* const* texts, int count) {
+  return On(worker, [&](evenshard::ClientWorker& w) {
+    evenshard::StatesByName states;
+    for (int i = 0; i < count; ++i) states[names[i]] = texts[i];
+    return w.KeepState(std::move(states));
+  });
+}
+
+evenshard_status evenshard_take_state(evenshard_worker* worker) {
+  return On(worker, [](evenshard::ClientWorker& w) { return w.TakeState(); });
+}
+
+int evenshard_taken_state(const evenshard_worker* worker, int i, const char** name,
+                          const char** text) {
+  if (!IsOwn(worker)) return 0;
+  const evenshard::StatesByName& states = worker->worker->taken_states();
+  if (i < 0 || i >= static_cast<int>(states.size())) return 0;
+  const auto& [found, value] = *std::next(states.begin(), i);
+  *name = found.c_str();
+  *text = value.c_str();
+  return 1;
+}
+
 evenshard_status evenshard_wait_all(evenshard_worker* worker) {
   return On(worker, [](evenshard::ClientWorker& w) { return w.WaitAll(); });
 }

@@ -39,7 +39,7 @@ extern "C" {
 #define EVENSHARD_API __attribute__((visibility("default")))
 
 /* Incremented on every ABI-incompatible change. */
-#define EVENSHARD_ABI 4
+#define EVENSHARD_ABI 5
 /* The ABI of the library. A program compares it with EVENSHARD_ABI before any other call. */
 EVENSHARD_API int evenshard_abi(void);
 
@@ -253,6 +253,25 @@ EVENSHARD_API evenshard_status evenshard_wait_all(evenshard_worker* worker);
  * FAILED_PRECONDITION if another worker is at another place, or has finished. */
 EVENSHARD_API evenshard_status evenshard_mean(evenshard_worker* worker, const char* place,
                                               double* values, int count);
+
+/* What counts beside the parameters and has to be as it was when a worker goes on in place of
+ * another, after evenshard_resume, or from a checkpoint: schedules, positions in the data. It is
+ * given as `count` texts in UTF-8 by name, of at most 256 KiB in all, before each iteration or
+ * assignment begins, and takes as long as a message there and back. All workers give the same ones.
+ * Under SYNC only. Errors: FAILED_PRECONDITION if another worker gives others, and after
+ * evenshard_begin. */
+EVENSHARD_API evenshard_status evenshard_keep_state(evenshard_worker* worker,
+                                                    const char* const* names,
+                                                    const char* const* texts, int count);
+
+/* Takes what was given before the iteration, or the assignment, that comes next for this worker,
+ * from the run's other workers or its checkpoint. Waits until it has been given. Errors:
+ * FAILED_PRECONDITION if all workers were started again and nobody has it. */
+EVENSHARD_API evenshard_status evenshard_take_state(evenshard_worker* worker);
+/* Sets the name and the text of the i-th state that was taken, in the order of names, and returns
+ * 1; 0 if there are not so many. They are valid until the next evenshard_take_state. */
+EVENSHARD_API int evenshard_taken_state(const evenshard_worker* worker, int i, const char** name,
+                                        const char** text);
 
 /* A whole iteration: begins it, pushes all tensors, and waits for all. */
 EVENSHARD_API evenshard_status evenshard_push_pull(evenshard_worker* worker,

@@ -35,6 +35,9 @@ class CheckpointReader {
   // The iteration, the generation, the run, the worker set, ...
   const CheckpointFacts& facts() const { return manifest_.facts(); }
 
+  // What the workers had registered.
+  const StatesByName& registered() const { return manifest_.records[0].registered; }
+
   // Reads elements [begin, begin + out.size()) of a tensor of the model: its parameters, or array
   // `array` of the optimizer's state, from 0 to OptimizerArrays() - 1. A chunk of the checkpoint is
   // read as a whole, and the last one is kept, so that ranges in ascending order, of any size, read

@@ -106,7 +106,8 @@ Json ToJson(const ShardRecord& record) {
           {"header_bytes", record.header_bytes},
           {"header_checksum", Hex(record.header_checksum)},
           {"clocks", std::move(clocks)},
-          {"slices", std::move(slices)}};
+          {"slices", std::move(slices)},
+          {"registered", record.registered}};
 }
 
 // Reads the fields of JSON objects, and remembers the first one that is missing or has the wrong
@@ -137,6 +138,15 @@ class FieldReader {
   void Read(const Json& object, const char* field, std::vector<T>* out) {
     for (const Json& element : List(object, field)) {
       if (!Get(element, &out->emplace_back())) return Refuse(field);
+    }
+  }
+
+  // An object with texts.
+  void Read(const Json& object, const char* field, StatesByName* out) {
+    const Json* const value = Find(object, field);
+    if (value == nullptr || !value->is_object()) return Refuse(field);
+    for (const auto& [name, text] : value->items()) {
+      if (!Get(text, &(*out)[name])) return Refuse(field);
     }
   }
 
@@ -245,6 +255,7 @@ void Read(const Json& json, FieldReader* reader, ShardRecord* record) {
     reader->Read(element, "former_assignments", &clock.former_assignments);
     reader->Read(element, "steps", &clock.steps);
   }
+  reader->Read(json, "registered", &record->registered);
   for (const Json& element : reader->List(json, "slices")) {
     RecordedSlice& slice = record->slices.emplace_back();
     reader->Read(element, "tensor", &slice.tensor);

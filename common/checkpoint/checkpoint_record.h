@@ -10,12 +10,13 @@
 #include "absl/time/time.h"
 #include "common/checkpoint/checkpoint_id.h"
 #include "common/checkpoint/chunk_clock.h"
+#include "common/checkpoint/states_by_name.h"
 #include "proto/view.pb.h"
 
 namespace evenshard {
 
 // The version of the files of checkpoints. A program reads its own version only.
-inline constexpr uint64_t kCheckpointFormat = 3;
+inline constexpr uint64_t kCheckpointFormat = 4;
 // The largest record or manifest that is read.
 inline constexpr int64_t kMaxRecordBytes = int64_t{1} << 30;
 
@@ -60,6 +61,7 @@ struct ShardRecord {
   uint64_t header_checksum = 0;
   std::vector<ChunkClock> clocks;  // all different
   std::vector<RecordedSlice> slices;
+  StatesByName registered;  // of slot 0
 };
 
 struct Manifest {

@@ -162,7 +162,9 @@ absl::Status ShardFileWriter::WriteArray(const Place& place, int array, const fl
   return file_->WriteAt(slice.offsets[array] + place.offset, bytes);
 }
 
-absl::Status ShardFileWriter::Commit(uint64_t view, const std::vector<WorkerSet>& worker_set) {
+absl::Status ShardFileWriter::Commit(uint64_t view, const std::vector<WorkerSet>& worker_set,
+                                     StatesByName registered) {
+  record_.registered = std::move(registered);
   record_.facts.view = view;
   record_.facts.worker_set = worker_set;
   // Clocks are numbered in the order of chunks, not of Add, so that equal cuts have equal records.

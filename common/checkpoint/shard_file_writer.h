@@ -52,9 +52,10 @@ class ShardFileWriter {
                    absl::Span<const float* const> optimizer_arrays, const ChunkClock& clock);
 
   // Puts the file in place, and then the record, which says that `worker_set` is that of the view
-  // numbered `view`, as far as the cut. Blocks until both are on disk. Errors: FAILED_PRECONDITION
-  // if a chunk was not added.
-  absl::Status Commit(uint64_t view, const std::vector<WorkerSet>& worker_set);
+  // numbered `view`, as far as the cut, and, of slot 0, what the workers have registered. Blocks
+  // until both are on disk. Errors: FAILED_PRECONDITION if a chunk was not added.
+  absl::Status Commit(uint64_t view, const std::vector<WorkerSet>& worker_set,
+                      StatesByName registered = {});
 
   int64_t file_bytes() const { return record_.file_bytes; }
 

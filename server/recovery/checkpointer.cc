@@ -115,10 +115,13 @@ bool Checkpointer::BeforeChange(int index, const StoredChunk& chunk) {
   {
     absl::MutexLock lock(&mutex_);
     if (IsDue(chunk.clock())) Begin(CutAt(view_, chunk.clock()));
-    if (!active_.has_value() || active_->cut.exchange != iteration || options_.breaks_cuts ||
-        active_->progress[index] != Progress::kDue) {
-      return true;
+    if (!active_.has_value() || active_->cut.exchange != iteration) return true;
+    // Every worker has pushed at the cut's exchange, and given what it has registered before.
+    if (!active_->registered.has_value()) {
+      active_->registered =
+          options_.store->registered_states().At(iteration).value_or(StatesByName());
     }
+    if (options_.breaks_cuts || active_->progress[index] != Progress::kDue) return true;
     std::optional<FloatBuffer> memory = copy_memory_.Take(FloatsOf(chunk));
     if (!memory.has_value()) {
       if (active_->held_up.empty()) active_->held_up_since = options_.clock->Now();
@@ -228,6 +231,7 @@ bool Checkpointer::Work() {
     return true;
   }
   if (left == 0) {
+    if (!KnowsRegistered()) return false;
     End(Finish(cut));
     return true;
   }
@@ -289,12 +293,22 @@ absl::Status Checkpointer::Write(const Copy& copy) {
   return writer_->Add(chunk.info(), all.first(size), arrays, copy.clock);
 }
 
+bool Checkpointer::KnowsRegistered() {
+  const RegisteredStates& states = options_.store->registered_states();
+  if (!IsSync() || !states.is_used()) return true;
+  absl::MutexLock lock(&mutex_);
+  if (!active_->registered.has_value()) active_->registered = states.At(active_->cut.exchange);
+  return active_->registered.has_value();
+}
+
 absl::Status Checkpointer::Finish(const Cut& cut) {
   uint64_t view;
   std::vector<WorkerSet> worker_sets;
+  StatesByName registered;
   {
     absl::MutexLock lock(&mutex_);
     view = view_.number();
+    registered = active_->registered.value_or(StatesByName());
     for (const WorkerSet& worker_set : view_.worker_set()) {
       // What comes later is none of the cut's.
       if (worker_set.from_iteration() <= cut.exchange || !IsSync())
@@ -305,7 +319,7 @@ absl::Status Checkpointer::Finish(const Cut& cut) {
     return absl::UnavailableError("the slot may be another process's by now");
   }
   const absl::Time began = options_.clock->Now();
-  RETURN_IF_ERROR(writer_->Commit(view, worker_sets));
+  RETURN_IF_ERROR(writer_->Commit(view, worker_sets, std::move(registered)));
   spdlog::info("slot {}: wrote {:.3f} GB of the checkpoint of iteration {} in {:.3f} s",
                options_.slot, static_cast<double>(writer_->file_bytes()) / 1e9, cut.id.iteration,
                absl::ToDoubleSeconds(writing_ + options_.clock->Now() - began));

@@ -42,6 +42,9 @@ namespace evenshard {
 //
 // ASYNC: every chunk as it is when its turn comes.
 //
+// What the workers have registered (RegisteredStates) is in slot 0's part. A worker gives it before
+// it pushes at the cut's exchange; a cut that is written earlier waits for it.
+//
 // A cut is left out if it is due while the slot still writes another one, or while several that it
 // has written wait for slower slots. After that the slot starts only every 2nd, 4th, 8th ...
 // checkpoint. All slots number checkpoints in the same way, so slow and fast ones still share some.
@@ -118,11 +121,12 @@ class Checkpointer final : public ChunkObserver {
         : cut(cut), progress(chunks, Progress::kDue), left(chunks) {}
 
     Cut cut;
-    uint64_t number = 0;             // see NumberOfCut
-    std::vector<Progress> progress;  // by chunk
-    size_t left;                     // chunks that are not written
-    std::deque<Copy> copies;         // made before their updates
-    std::set<int> held_up;           // the chunks whose update waits
+    uint64_t number = 0;                     // see NumberOfCut
+    std::vector<Progress> progress;          // by chunk
+    size_t left;                             // chunks that are not written
+    std::deque<Copy> copies;                 // made before their updates
+    std::optional<StatesByName> registered;  // nullopt: not known yet
+    std::set<int> held_up;                   // the chunks whose update waits
     absl::Time held_up_since;
   };
 
@@ -141,6 +145,8 @@ class Checkpointer final : public ChunkObserver {
   // Begins the active checkpoint's file.
   absl::Status OpenWriter(const Cut& cut);
   absl::Status Write(const Copy& copy);
+  // Whether what the workers have registered at the cut is known, or nothing is registered.
+  bool KnowsRegistered();
   // Puts the finished file in place.
   absl::Status Finish(const Cut& cut);
   // Ends the active checkpoint. The chunks that wait go on.

@@ -129,6 +129,7 @@ void SlotPrimary::Adopt(const View& view) {
                      decider.has_primary() ? std::optional(decider.primary()) : std::nullopt);
   }
   absl::MutexLock lock(&mutex_);
+  generation_ = view.generation();
   handing_over_ = view.slot(options_.slot).handing_over();
   position_ = position.ok() && view.worker_set_changes() ? std::optional(*position) : std::nullopt;
 }
@@ -150,6 +151,7 @@ void SlotPrimary::Describe(ProcessState* state) const {
     position->set_least_iteration(position_->least_iteration);
     position->set_assignments(position_->assignments);
   }
+  if (shard_->store().registered_states().is_lost()) state->set_lost_state(generation_);
   if (replicator_ == nullptr) return;
   if (replicator_->is_filled()) state->add_filled(options_.slot);
   if (replicator_->is_unreachable()) state->add_unreachable(options_.slot);

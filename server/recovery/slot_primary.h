@@ -91,6 +91,7 @@ class SlotPrimary final {
   std::shared_ptr<Shard> shard_;
 
   mutable absl::Mutex mutex_;
+  uint64_t generation_ ABSL_GUARDED_BY(mutex_) = 0;  // of the present view
   bool handing_over_ ABSL_GUARDED_BY(mutex_) = false;
   std::optional<SlotPosition> position_ ABSL_GUARDED_BY(mutex_);  // in the present view
 

@@ -124,6 +124,27 @@ UnaryReactor* ParameterService::Mean(CallContext* context, const MessageBytes* r
       });
 }
 
+UnaryReactor* ParameterService::KeepState(CallContext* context, const MessageBytes* request,
+                                          MessageBytes* response) {
+  return AnswerUnary<KeepStateRequest, KeepStateResponse>(
+      context, *request, response,
+      [&](const KeepStateRequest& keep) -> absl::StatusOr<KeepStateResponse> {
+        ASSIGN_OR_RETURN(const std::shared_ptr<Shard> shard, Find(SlotOf(keep)));
+        RETURN_IF_ERROR(shard->KeepState(keep));
+        return KeepStateResponse();
+      });
+}
+
+UnaryReactor* ParameterService::TakeState(CallContext* context, const MessageBytes* request,
+                                          MessageBytes* response) {
+  return AnswerUnary<TakeStateRequest, TakeStateResponse>(
+      context, *request, response,
+      [&](const TakeStateRequest& take) -> absl::StatusOr<TakeStateResponse> {
+        ASSIGN_OR_RETURN(const std::shared_ptr<Shard> shard, Find(SlotOf(take)));
+        return shard->TakeState(take);
+      });
+}
+
 BidiReactor* ParameterService::Exchange(CallContext* context) {
   const absl::StatusOr<ExchangeStream::Options> options = OptionsOf(*context);
   if (!options.ok()) return new RefusedStream(options.status());

@@ -29,10 +29,12 @@ class ParameterService final
           ParameterServer::WithRawCallbackMethod_Leave<
               ParameterServer::WithRawCallbackMethod_Report<
                   ParameterServer::WithRawCallbackMethod_Mean<
-                      ParameterServer::WithRawCallbackMethod_Exchange<
-                          ParameterServer::WithRawCallbackMethod_Pull<
-                              ParameterServer::WithRawCallbackMethod_Snapshot<
-                                  ParameterServer::Service>>>>>>> {
+                      ParameterServer::WithRawCallbackMethod_KeepState<
+                          ParameterServer::WithRawCallbackMethod_TakeState<
+                              ParameterServer::WithRawCallbackMethod_Exchange<
+                                  ParameterServer::WithRawCallbackMethod_Pull<
+                                      ParameterServer::WithRawCallbackMethod_Snapshot<
+                                          ParameterServer::Service>>>>>>>>> {
  public:
   struct Options {
     const PlannedConfig* config = nullptr;  // must outlive the service, like every pointer here
@@ -67,6 +69,10 @@ class ParameterService final
                        MessageBytes* response) override;
   UnaryReactor* Mean(CallContext* context, const MessageBytes* request,
                      MessageBytes* response) override;
+  UnaryReactor* KeepState(CallContext* context, const MessageBytes* request,
+                          MessageBytes* response) override;
+  UnaryReactor* TakeState(CallContext* context, const MessageBytes* request,
+                          MessageBytes* response) override;
   BidiReactor* Exchange(CallContext* context) override;
   WriteReactor* Pull(CallContext* context, const MessageBytes* request) override;
   WriteReactor* Snapshot(CallContext* context, const MessageBytes* request) override;

@@ -156,6 +156,9 @@ absl::StatusOr<JoinResponse> Shard::Join(const JoinRequest& request, const std::
                      membership_.Join(request.worker(), request.incarnation(), place,
                                       buffers.ok() ? *std::move(buffers) : nullptr, view_));
   }
+  if (request.has_state()) {
+    RETURN_IF_ERROR(Keep(request.worker(), request.state()));
+  }
   response.set_shared_buffers(session->buffers() != nullptr);
   response.set_shard(index_);
   response.set_incarnation(incarnation_);
@@ -214,23 +217,6 @@ void Shard::WorkerLost(uint32_t rank, absl::string_view how) {
   if (config_.proto().update().policy() != Update::SYNC || view_ != 0) return;
   Fail(absl::UnavailableError(
       absl::StrCat(worker, " was lost: ", how, ", and SYNC needs every worker")));
-}
-
-absl::Status Shard::Report(const ReportRequest& request) {
-  return membership_.Report(request.worker(), request.incarnation(), request.usage());
-}
-
-absl::StatusOr<MeanResponse> Shard::Mean(const MeanRequest& request) {
-  RETURN_IF_ERROR(failure());
-  if (config_.proto().update().policy() != Update::SYNC) {
-    return absl::FailedPreconditionError(
-        "under ASYNC the workers have no iteration in common at which a mean could be taken; "
-        "allowed: under SYNC");
-  }
-  const absl::Status holds = membership_.CheckHolds(request.worker(), request.incarnation());
-  if (!holds.ok()) return view_ == 0 ? holds : absl::UnavailableError(holds.message());
-  absl::MutexLock lock(&view_mutex_);
-  return means_.Ask(request, worker_sets_->At(request.iteration()));
 }
 
 absl::Status Shard::Push(WorkerSession& session, Gradient gradient,

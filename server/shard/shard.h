@@ -112,6 +112,11 @@ class Shard {
   // failure.
   absl::StatusOr<MeanResponse> Mean(const MeanRequest& request);
 
+  // Keep and hand out what the workers have registered (RegisteredStates). Errors: those of
+  // RegisteredStates, and of Mean; INVALID_ARGUMENT to another slot than 0.
+  absl::Status KeepState(const KeepStateRequest& request);
+  absl::StatusOr<TakeStateResponse> TakeState(const TakeStateRequest& request);
+
   // Takes one gradient chunk from a stream of `session`. Errors:
   //   INVALID_ARGUMENT: another worker's push, a chunk that the shard does not own, an encoding
   //     other than the config's, a wrong length, a version that does not exist, or a value that is
@@ -169,6 +174,11 @@ class Shard {
 
  private:
   explicit Shard(Options& options);
+
+  // Whether a worker that has joined may ask for `what`, which needs an iteration in common.
+  absl::Status CheckAsks(uint32_t worker, uint64_t incarnation, absl::string_view what) const;
+  // Errors: those of RegisteredStates::Keep; INVALID_ARGUMENT to another slot than 0.
+  absl::Status Keep(uint32_t worker, const RegisteredState& state);
 
   // Errors: those of Join that the view has.
   absl::Status CheckView(const JoinRequest& request) const

@@ -22,6 +22,7 @@
 #include "common/wire/chunk_codec.h"
 #include "common/wire/encoding.h"
 #include "server/store/optimizer.h"
+#include "server/store/registered_states.h"
 #include "server/store/shard_counters.h"
 #include "server/store/square_sum.h"
 
@@ -175,6 +176,9 @@ class ParameterStore {
   // The slot's state is no longer one that counts.
   void ForgetNorm();
 
+  // What the workers have registered beside the model; of slot 0 only.
+  RegisteredStates& registered_states() { return registered_states_; }
+
   // What the shard has done since its start.
   ShardCounters& counters() { return counters_; }
 
@@ -188,6 +192,7 @@ class ParameterStore {
   FloatBuffer slots_[kMaxSlots];
   FloatBuffer sums_;
   ShardCounters counters_;
+  RegisteredStates registered_states_;
   std::deque<StoredChunk> chunks_;
   std::vector<int> index_of_;       // by chunk id
   mutable absl::Mutex norm_mutex_;  // acquired after chunks' locks

@@ -128,7 +128,9 @@ void ViewCoordinator::Advance(absl::Time now) {
     reachability_.Note(view_, now_);
     LoseCutOff();
     slots_.ReplaceGone(view_, now_, &next);
-    const std::string loss = slots_.loss().empty() ? Unreadable() : slots_.loss();
+    std::string loss = slots_.loss();
+    if (loss.empty()) loss = Unreadable();
+    if (loss.empty() && !view_.finished()) loss = LostState();
     if (loss.empty()) {
       unreadable_since_ = absl::InfiniteFuture();
       slots_.Improve(now_, &next);
@@ -203,6 +205,16 @@ std::string ViewCoordinator::Unreadable() const {
                         Printable(unreadable.why()));
   }
   return "";
+}
+
+// What slot 0's primary says if nobody has what the workers had registered; "" otherwise.
+std::string ViewCoordinator::LostState() const {
+  const ProcessId& primary = view_.slot(0).primary();
+  if (!processes_.IsAlive(primary) ||
+      processes_[primary.process()].state.lost_state() != view_.generation()) {
+    return "";
+  }
+  return "all workers were started again, and nobody has what they had registered";
 }
 
 // Makes `next` begin a new generation because of a loss, unless the processes for it are not there

@@ -103,6 +103,7 @@ class ViewCoordinator {
   void LoseCutOff();
   bool MayBegin() const;
   std::string Unreadable() const;
+  std::string LostState() const;
   absl::Status GoBack(const std::string& loss, absl::Time since, View* next);
   void BeginGeneration(const std::optional<Checkpoint>& checkpoint, View* next);
   const ProcessState::Position* PositionOf(int slot, const View& next) const;

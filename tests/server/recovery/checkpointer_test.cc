@@ -103,6 +103,42 @@ TEST_CASE_METHOD(CheckpointerFixture, "a cut has every chunk as it was at its it
   CHECK(Stats().checkpoint_failures() == 0);
 }
 
+TEST_CASE_METHOD(CheckpointerFixture, "a cut has what was registered before its exchange") {
+  Begin({"recovery.replicas=0", "recovery.checkpoint.every_iterations=2"});
+  const auto keep = [this](uint64_t iteration) {
+    const StatesByName state{{"scheduler", std::to_string(iteration)}};
+    REQUIRE(Primary(0)->store().registered_states().Keep(0, iteration, state).ok());
+  };
+  for (const uint64_t iteration : {0, 1}) {
+    keep(iteration);
+    TrainAll(iteration);
+  }
+  WorkAll();
+  // It is written, and waits for what the workers have before they go on.
+  CHECK(!Newest().has_value());
+  SECTION("which comes while they go on") {
+    for (const uint64_t iteration : {2, 3, 4}) {
+      keep(iteration);
+      TrainAll(iteration);
+    }
+    WorkAll();
+  }
+  SECTION("which comes before they go on") {
+    keep(2);
+    WorkAll();
+  }
+  const std::optional<CheckpointId> newest = Newest();
+  REQUIRE(newest.has_value());
+  CHECK(newest == CheckpointId{1, 2});
+  const auto restored = MakeInitialState(*config, 0, &disk, newest->ToString());
+  REQUIRE(restored.ok());
+  CHECK((*restored)->registered_states().At(2) == StatesByName{{"scheduler", "2"}});
+  CHECK(!(*restored)->registered_states().At(1).has_value());
+  const auto other = MakeInitialState(*config, 1, &disk, newest->ToString());
+  REQUIRE(other.ok());
+  CHECK(!(*other)->registered_states().is_used());
+}
+
 TEST_CASE_METHOD(CheckpointerFixture, "updates wait where there is no room for copies") {
   const int64_t bytes = GENERATE(64, 130);
   Begin({"recovery.replicas=0", "recovery.checkpoint.every_iterations=2",

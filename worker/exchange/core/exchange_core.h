@@ -111,6 +111,12 @@ class ExchangeCore {
   // REQUIRES: the iteration of catch_up is over. It has none from now on.
   void EndCatchUp();
 
+  // Has slot 0's next process told what this worker has registered.
+  void Keep(RegisteredState state) {
+    absl::MutexLock lock(&mutex_);
+    links_.Keep(std::move(state));
+  }
+
   uint64_t view_number() const {
     absl::MutexLock lock(&mutex_);
     return view_.number();

@@ -79,6 +79,7 @@ void SlotLinks::Forget() {
     Drop(static_cast<int>(i));
     slots_[i].Forget();
   }
+  registered_.reset();
 }
 
 void SlotLinks::Attempt(int index, absl::Duration delay) {
@@ -100,6 +101,7 @@ void SlotLinks::Attempt(int index, absl::Duration delay) {
     join.set_slot(index);
     join.set_view(view_);
   }
+  if (index == 0 && registered_.has_value()) *join.mutable_state() = *registered_;
   options_.transport->Connect({.slot = index,
                                .number = slots_[index].Begin(begin, now),
                                .address = slots_[index].address(),

@@ -2,6 +2,7 @@
 #define EVENSHARD_WORKER_EXCHANGE_CORE_SLOT_LINKS_H_
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -50,8 +51,10 @@ class SlotLinks {
   // first slot until that has accepted this worker, so that it decides between workers that want
   // the same rank at the same time.
   void Connect(bool until_joined);
-  // Ends all connections, and forgets where the slots are.
+  // Ends all connections, and forgets where the slots are, and the registered state.
   void Forget();
+  // Slot 0's process is told this with each Join, since it may not be the one that knows it.
+  void Keep(RegisteredState state) { registered_ = std::move(state); }
 
   // The slot's attempt has succeeded. Returns whether the attempt is current. Errors: see
   // SlotLink::Accept.
@@ -81,6 +84,7 @@ class SlotLinks {
   const Options options_;
   std::vector<SlotLink> slots_;
   uint64_t view_ = 0;
+  std::optional<RegisteredState> registered_;
 
   mutable absl::Mutex names_mutex_;  // no other lock is acquired under it
   std::vector<std::string> addresses_ ABSL_GUARDED_BY(names_mutex_);  // by slot

@@ -123,11 +123,11 @@ Exchange::Exchange(const Options& options)
              .trace = options.trace,
              .while_waiting = options.while_waiting}),
       transfer_(&config_, &core_, options.on_parameters_written),
-      means_({.clock = &clock_,
+      calls_({.clock = &clock_,
               .control = [this] { return connections_[0]->control(); },
               .failure = [this] { return core_.failure(); },
-              .view = [this] { return core_.view_number(); },
               .stop = stop_}),
+      means_(&calls_, [this] { return core_.view_number(); }),
       on_stop_(stop_,
                [this] { core_.Fail(absl::CancelledError("the exchange was told to stop")); }) {
   std::optional<SharedBuffers> offered;
@@ -284,6 +284,27 @@ absl::Status Exchange::Report(const WorkerUsage& usage, const std::stop_token& s
   const std::shared_ptr<ShardControl> control = connections_[0]->control();
   if (control == nullptr) return absl::UnavailableError("it is not known where shard 0 is");
   return control->Report(usage, stop);
+}
+
+absl::Status Exchange::KeepState(StatesByName states) {
+  RegisteredState state;
+  state.set_iteration(round().next_iteration());
+  state.mutable_value()->insert(states.begin(), states.end());
+  core_.Keep(state);
+  return calls_.Repeat([&](ShardControl& control) -> absl::StatusOr<bool> {
+    RETURN_IF_ERROR(control.KeepState(state));
+    return true;
+  });
+}
+
+absl::StatusOr<StatesByName> Exchange::TakeState() {
+  StatesByName states;
+  RETURN_IF_ERROR(calls_.Repeat([&](ShardControl& control) -> absl::StatusOr<bool> {
+    ASSIGN_OR_RETURN(const TakeStateResponse response, control.TakeState(round().next_iteration()));
+    states = {response.state().value().begin(), response.state().value().end()};
+    return response.complete();
+  }));
+  return states;
 }
 
 absl::Status Exchange::SendLeave(const absl::Status& outcome, absl::Duration timeout) {

@@ -17,6 +17,7 @@
 #include "absl/types/span.h"
 #include "common/base/clock.h"
 #include "common/base/float_buffer.h"
+#include "common/checkpoint/states_by_name.h"
 #include "common/control/view/view_link.h"
 #include "common/placement/planned_config.h"
 #include "proto/worker_usage.pb.h"
@@ -24,6 +25,7 @@
 #include "worker/exchange/core/training_exchange.h"
 #include "worker/exchange/grpc/chunk_transfer.h"
 #include "worker/exchange/grpc/mean_calls.h"
+#include "worker/exchange/grpc/persistent_calls.h"
 #include "worker/exchange/grpc/shard_connection.h"
 
 namespace evenshard {
@@ -178,6 +180,12 @@ class Exchange final : public TrainingExchange {
     return means_.Ask(round().next_iteration(), place, value);
   }
 
+  // Gives what counts beside the model before the next exchange, or takes what the others have
+  // given (RegisteredStates). Block while no process has slot 0; TakeState until there is something
+  // to take. Errors: those of PersistentCalls and of Shard::KeepState and TakeState.
+  absl::Status KeepState(StatesByName states);
+  absl::StatusOr<StatesByName> TakeState();
+
   // Sends shard 0 what this worker uses, for the statistics. Blocks for a few seconds at most, and
   // returns CANCELLED soon after `stop` is requested. May be called from any thread until Leave.
   // Errors, which do not end the exchange: the shard's refusal (see Shard::Report), or why the call
@@ -249,6 +257,7 @@ class Exchange final : public TrainingExchange {
 
   // Destroyed first, since they use the other members.
   std::vector<std::unique_ptr<ShardConnection>> connections_;  // by slot
+  PersistentCalls calls_;
   MeanCalls means_;
   const std::stop_callback<std::function<void()>> on_stop_;  // fails the exchange
   std::shared_ptr<ViewListener> listener_;

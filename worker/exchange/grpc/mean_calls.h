@@ -3,19 +3,16 @@
 
 #include <cstdint>
 #include <functional>
-#include <memory>
 #include <optional>
-#include <stop_token>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/base/thread_annotations.h"
-#include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/synchronization/mutex.h"
-#include "common/base/clock.h"
 #include "proto/parameter_server.pb.h"
-#include "worker/exchange/grpc/shard_control.h"
+#include "worker/exchange/grpc/persistent_calls.h"
 
 namespace evenshard {
 
@@ -23,19 +20,13 @@ namespace evenshard {
 // so that a worker which has the latest one tells the next process of it: another may still ask.
 class MeanCalls {
  public:
-  struct Options {
-    const Clock* clock = nullptr;                            // must outlive this
-    std::function<std::shared_ptr<ShardControl>()> control;  // slot 0's, or null
-    std::function<absl::Status()> failure;                   // why nothing comes any more, or OK
-    std::function<uint64_t()> view;  // the number of the view that is followed
-    std::stop_token stop;
-  };
-
-  explicit MeanCalls(Options options) : options_(std::move(options)) {}
+  // `calls` must outlive this. `view` is the number of the view that is followed.
+  MeanCalls(const PersistentCalls* calls, std::function<uint64_t()> view)
+      : calls_(*calls), view_(std::move(view)) {}
 
   // Gives a value at `place` of the program, before exchange `iteration`, and waits for the mean,
   // without a limit as long as the exchange has not failed. Not thread-safe. Errors:
-  // CANCELLED soon after `stop` is requested; the shard's, with its name; `failure`.
+  // those of PersistentCalls; the shard's, with its name.
   absl::StatusOr<std::vector<double>> Ask(uint64_t iteration, const std::string& place,
                                           const std::vector<double>& value);
 
@@ -44,7 +35,8 @@ class MeanCalls {
   void Retell();
 
  private:
-  const Options options_;
+  const PersistentCalls& calls_;
+  const std::function<uint64_t()> view_;
   std::optional<uint64_t> iteration_;  // of the latest Ask
   uint32_t number_ = 0;                // how many were before it at that iteration
 

@@ -97,22 +97,37 @@ absl::Status ShardControl::Pull(
 
 absl::Status ShardControl::Report(const WorkerUsage& usage, const std::stop_token& stop) {
   ReportRequest request;
-  request.set_worker(options_.rank);
-  request.set_incarnation(options_.incarnation);
+  Sign(&request);
   *request.mutable_usage() = usage;
-  if (options_.names_slot) request.set_slot(options_.slot);
   CallContext call(stop, kTimeout);
   ReportResponse response;
   return Named(FromGrpc(stub_->Report(&call.context, request, &response)));
 }
 
 absl::StatusOr<MeanResponse> ShardControl::Mean(MeanRequest request, absl::Duration timeout) {
-  request.set_worker(options_.rank);
-  request.set_incarnation(options_.incarnation);
-  if (options_.names_slot) request.set_slot(options_.slot);
+  Sign(&request);
   CallContext call(options_.stop, timeout);
   MeanResponse response;
   RETURN_IF_ERROR(Named(FromGrpc(stub_->Mean(&call.context, request, &response))));
+  return response;
+}
+
+absl::Status ShardControl::KeepState(const RegisteredState& state) {
+  KeepStateRequest request;
+  Sign(&request);
+  *request.mutable_state() = state;
+  CallContext call(options_.stop, kTimeout);
+  KeepStateResponse response;
+  return Named(FromGrpc(stub_->KeepState(&call.context, request, &response)));
+}
+
+absl::StatusOr<TakeStateResponse> ShardControl::TakeState(uint64_t iteration) {
+  TakeStateRequest request;
+  Sign(&request);
+  request.set_iteration(iteration);
+  CallContext call(options_.stop, kTimeout);
+  TakeStateResponse response;
+  RETURN_IF_ERROR(Named(FromGrpc(stub_->TakeState(&call.context, request, &response))));
   return response;
 }
 

@@ -68,6 +68,10 @@ class ShardControl {
   // Asks for a mean over the workers, once. Returns CANCELLED soon after `stop` is requested.
   absl::StatusOr<MeanResponse> Mean(MeanRequest request, absl::Duration timeout);
 
+  // Keep and ask for registered state (ParameterServer.KeepState, TakeState), once.
+  absl::Status KeepState(const RegisteredState& state);
+  absl::StatusOr<TakeStateResponse> TakeState(uint64_t iteration);
+
   // Gives up the rank with `message` (ExchangeCore::LeaveMessage), with the retries of `call`. Does
   // nothing if Join was never called.
   absl::Status Leave(LeaveRequest message, SlotLeave call);
@@ -75,6 +79,14 @@ class ShardControl {
   bool has_left() const { return has_left_; }
 
  private:
+  // Says who asks, and which slot.
+  template <typename Request>
+  void Sign(Request* request) const {
+    request->set_worker(options_.rank);
+    request->set_incarnation(options_.incarnation);
+    if (options_.names_slot) request->set_slot(options_.slot);
+  }
+
   const Options options_;
   const std::shared_ptr<grpc::Channel> channel_;
   const std::unique_ptr<ParameterServer::Stub> stub_;

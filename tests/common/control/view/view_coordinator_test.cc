@@ -318,6 +318,28 @@ TEST_CASE("an older checkpoint is used before the workers run into their deadlin
   CHECK(run.coordinator->view().checkpoint() == "iteration-40");
 }
 
+TEST_CASE("the run goes back, once, if nobody has what the workers had registered") {
+  ViewCoordinator::Settings settings = Settings(2, 0, 1);
+  CoordinatorRun run(settings);
+  run.StartAll();
+  const uint64_t generation = run.coordinator->view().generation();
+  run.checkpoint = At(40);
+  ProcessState state = run.PsState(1);
+  state.set_lost_state(generation);
+  REQUIRE(run.Announce(state).ok());
+  CHECK(run.coordinator->view().generation() == generation);  // it has not slot 0
+  state = run.PsState(0);
+  state.set_lost_state(generation);
+  REQUIRE(run.Announce(state).ok());
+  CHECK(run.coordinator->failure().ok());
+  CHECK(run.coordinator->view().checkpoint() == "iteration-40");
+  CHECK(run.coordinator->view().generation() == generation + 1);
+  // It comes late.
+  state.set_view(run.coordinator->view().number());
+  REQUIRE(run.Announce(state).ok());
+  CHECK(run.coordinator->view().generation() == generation + 1);
+}
+
 TEST_CASE("an older checkpoint is used if a process cannot read the one that the run is at") {
   ViewCoordinator::Settings settings = Settings(2, 0, 1);
   settings.resume = At(50);

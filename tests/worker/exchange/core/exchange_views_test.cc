@@ -49,6 +49,29 @@ struct ViewFixture : CoreFixture {
 
 }  // namespace
 
+TEST_CASE("a process that takes slot 0 over is told what was registered, and no other") {
+  ViewFixture fixture;
+  fixture.FollowAndConnect();
+  CHECK(!fixture.transport.latest[0]->join.has_state());
+  RegisteredState state;
+  state.set_iteration(7);
+  (*state.mutable_value())["scheduler"] = "{}";
+  fixture.core.Keep(state);
+  for (SlotView& slot : *fixture.view.mutable_slot()) {
+    slot.mutable_primary()->set_incarnation(slot.primary().incarnation() + 50);
+  }
+  fixture.Follow();
+  CHECK(fixture.transport.latest[0]->join.state().iteration() == 7);
+  CHECK(fixture.transport.latest[0]->join.state().value().at("scheduler") == "{}");
+  CHECK(!fixture.transport.latest[1]->join.has_state());
+  // What it was before the run went back does not count any more.
+  fixture.view.set_generation(2);
+  fixture.Follow();
+  fixture.core.Resume();
+  REQUIRE(fixture.transport.latest[0].has_value());
+  CHECK(!fixture.transport.latest[0]->join.has_state());
+}
+
 TEST_CASE("with views a worker connects when it is a member, to the slots' primaries") {
   ViewFixture fixture;
   fixture.view.mutable_worker(1)->set_state(WorkerView::JOINING);

@@ -1,0 +1,86 @@
+#include "server/store/registered_states.h"
+
+#include <string>
+#include <utility>
+
+#include "absl/algorithm/container.h"
+#include "absl/strings/str_cat.h"
+#include "common/base/text.h"
+
+namespace evenshard {
+namespace {
+
+std::string Giver(std::optional<uint32_t> worker) {
+  return worker.has_value() ? absl::StrCat("worker ", *worker) : "the checkpoint";
+}
+
+// Why two workers' states are not the same, or "".
+std::string Difference(const std::string& giver, const StatesByName& given,
+                       const std::string& other, const StatesByName& kept) {
+  for (const auto& [name, text] : given) {
+    const auto found = kept.find(name);
+    if (found == kept.end()) {
+      return absl::StrCat("\"", Printable(name), "\" is registered by ", giver, " and not by ",
+                          other);
+    }
+    if (found->second != text) {
+      return absl::StrCat("\"", Printable(name), "\" is not the same in ", giver, " and in ",
+                          other);
+    }
+  }
+  for (const auto& [name, text] : kept) {
+    if (given.contains(name)) continue;
+    return absl::StrCat("\"", Printable(name), "\" is registered by ", other, " and not by ",
+                        giver);
+  }
+  return "";
+}
+
+}  // namespace
+
+absl::Status RegisteredStates::Keep(std::optional<uint32_t> worker, uint64_t exchange,
+                                    StatesByName state) {
+  size_t bytes = 0;
+  for (const auto& [name, text] : state) bytes += name.size() + text.size();
+  if (bytes > kMaxBytes) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("the registered state has ", bytes, " bytes, allowed: at most ", kMaxBytes));
+  }
+  absl::MutexLock lock(&mutex_);
+  const auto [found, is_new] = states_.try_emplace(exchange, Entry{worker, state});
+  if (!is_new) {
+    const Entry& kept = found->second;
+    const std::string difference = Difference(Giver(worker), state, Giver(kept.worker), kept.state);
+    if (difference.empty()) return absl::OkStatus();
+    return absl::FailedPreconditionError(absl::StrCat(
+        "register_state: ", difference, " before exchange ", exchange,
+        "; allowed: what is the same in all workers, from which any of them can go on"));
+  }
+  while (states_.size() > kKept && states_.begin() != found) states_.erase(states_.begin());
+  return absl::OkStatus();
+}
+
+std::optional<StatesByName> RegisteredStates::At(uint64_t exchange) const {
+  absl::MutexLock lock(&mutex_);
+  const auto found = states_.find(exchange);
+  if (found == states_.end()) return std::nullopt;
+  return found->second.state;
+}
+
+absl::StatusOr<std::optional<StatesByName>> RegisteredStates::Take(
+    uint32_t worker, uint64_t exchange, const std::vector<uint32_t>& ranks) {
+  if (std::optional<StatesByName> kept = At(exchange); kept.has_value()) return kept;
+  absl::MutexLock lock(&mutex_);
+  if (std::exchange(asked_for_, exchange) != exchange) asking_.clear();
+  asking_.insert(worker);
+  const std::set<uint32_t> wanted(ranks.begin(), ranks.end());
+  is_lost_ = is_lost_ || absl::c_includes(asking_, wanted);
+  if (is_lost_) {
+    return absl::UnavailableError(
+        absl::StrCat("register_state: all workers were started again before exchange ", exchange,
+                     ", and nobody has what was registered then"));
+  }
+  return std::nullopt;
+}
+
+}  // namespace evenshard
