@@ -269,6 +269,24 @@ class Handle:
         self._wait(self._library.mean, encoded(place or _place_of_caller()), array, len(values))
         return list(array)
 
+    def keep_state(self, texts: dict[str, str]) -> None:
+        """Gives what counts beside the model before the next exchange, by name."""
+        names = (ctypes.c_char_p * len(texts))(*map(encoded, texts.keys()))
+        values = (ctypes.c_char_p * len(texts))(*map(encoded, texts.values()))
+        self._wait(self._library.keep_state, names, values, len(texts))
+
+    def take_state(self) -> dict[str, str]:
+        """What the workers had given before the exchange that comes next. Waits for it."""
+        self._wait(self._library.take_state)
+        name, text = ctypes.c_char_p(), ctypes.c_char_p()
+        taken = {}
+        while self._library.taken_state(
+            self._pointer(), len(taken), ctypes.byref(name), ctypes.byref(text)
+        ):
+            assert name.value is not None and text.value is not None
+            taken[name.value.decode()] = text.value.decode()
+        return taken
+
     def push_pull(self, numbers: ctypes.Array | None = None) -> None:
         self._wait(self._library.push_pull, numbers)
 

@@ -10,7 +10,7 @@ import os
 
 from evenshard import _interrupts, errors
 
-ABI = 4
+ABI = 5
 
 PARAMETER = 0
 RUNNING_STATISTIC = 1
@@ -118,6 +118,7 @@ def hyperparameters(*numbers: float | None) -> CHyperparameters:
 
 
 _NUMBERS = ctypes.POINTER(CHyperparameters)
+_TEXTS = ctypes.POINTER(ctypes.c_char_p)
 
 # The result and the arguments of each function.
 _PROTOTYPES = {
@@ -164,6 +165,9 @@ _PROTOTYPES = {
         ctypes.c_int,
         [_WORKER, ctypes.c_char_p, ctypes.POINTER(ctypes.c_double), ctypes.c_int],
     ),
+    "keep_state": (ctypes.c_int, [_WORKER, _TEXTS, _TEXTS, ctypes.c_int]),
+    "take_state": (ctypes.c_int, [_WORKER]),
+    "taken_state": (ctypes.c_int, [_WORKER, ctypes.c_int, _TEXTS, _TEXTS]),
     "push_pull": (ctypes.c_int, [_WORKER, _NUMBERS]),
     "pull": (ctypes.c_int, [_WORKER]),
     "pull_state": (

@@ -106,6 +106,7 @@ class DistributedOptimizer(Training, torch.optim.Optimizer):
         else:
             self._join(config, rank, overrides, coordinator)
         self._sharing.append(self)
+        self._group_state = self._groups_as_state(len(self._sharing) - 1)
         for each in self._sharing:
             each._watch()
         self._step_given = optimizer.step
@@ -192,6 +193,7 @@ class DistributedOptimizer(Training, torch.optim.Optimizer):
                 if (gradient := self._tensors[i].tensor.grad) is not None:
                     gradient.div_(scale)
             self._step_given()
+        self._exchange.registered.stepped()
         return loss
 
     def synchronize(self) -> None:

@@ -228,6 +228,7 @@ class Optimizer(Training, torch.optim.Optimizer):
             else:
                 self._begin(contributes)
             self._exchange.finish(contributes, scale)
+        self._exchange.registered.stepped()
         return loss
 
     def abandon(self) -> None:
@@ -250,6 +251,7 @@ class Optimizer(Training, torch.optim.Optimizer):
         checkpoint's."""
         self._exchange.resume()
         self._assignments.restart()
+        self._exchange.registered.restore()
 
     @contextlib.contextmanager
     def assign(self) -> Iterator[None]:

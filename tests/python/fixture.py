@@ -289,6 +289,18 @@ def kill_shard(config, shard):
                 os.kill(int(number), signal.SIGKILL)
 
 
+def kill_workers(launched):
+    """Kills all workers of a `launch` at once."""
+    for number in filter(str.isdigit, os.listdir("/proc")):
+        with contextlib.suppress(OSError):
+            with open(f"/proc/{number}/stat", encoding="utf-8") as file:
+                parent = int(file.read().rpartition(")")[2].split()[1])
+            with open(f"/proc/{number}/cmdline", encoding="utf-8") as file:
+                program = file.read().split("\0")[0]
+            if parent == launched.pid and program == sys.executable:
+                os.kill(int(number), signal.SIGKILL)
+
+
 # gRPC 1.51 keeps these idle for the next connection of the process.
 _GRPC_THREADS = {"default-executo", "resolver-execut", "grpc_global_tim"}
 

@@ -13,6 +13,7 @@ from evenshard._handle import Handle
 from evenshard._torch import placement as _placement
 from evenshard._torch.buffers import Buffers
 from evenshard._torch.model import ModelTensor
+from evenshard._torch.registered_states import RegisteredStates
 from evenshard._torch.thread_use import ThreadUse
 from evenshard._torch.unchanged import SEQUENTIAL_HINT, Unchanged
 
@@ -56,6 +57,7 @@ class ModelExchange:
             if item.is_parameter and handle.waits_in_forward
         ]
         self.left_out: set[int] = set()  # parameters that count as without a gradient
+        self.registered = RegisteredStates(handle, tensors)
         self._reset()
 
     def _watched(self):
@@ -103,6 +105,7 @@ class ModelExchange:
         self._unread = set(self._missing)
         self.wait_for_all()
         self._unchanged.begin(self.handle.iteration)
+        self.registered.send()
         self.handle.begin(contributes, numbers)
         self.threads.begin()
 
@@ -264,6 +267,7 @@ class ModelExchange:
     ) -> None:
         """Has rank 0's `values`, by tensor, replace an array of the run's state: 0 for parameters,
         or the optimizer's from 1 on, with the updates behind it by tensor. Waits for it."""
+        self.registered.send()
         self.handle.begin_assignment(array, steps)
         for i, value in values.items():
             self._placement.stage_value(i, value)
@@ -271,6 +275,7 @@ class ModelExchange:
         others = [i for i in range(len(self._tensors)) if i not in values]
         self._push(others, _library.ZEROS)
         self.handle.wait_all()
+        self.registered.assigned()
 
     def take_all(self) -> None:
         """Gives the model everything as it was received last."""
@@ -292,6 +297,7 @@ class ModelExchange:
     def release(self) -> None:
         """The worker has left."""
         self._placement.release()
+        self.registered.release()
         self._reset()
 
     def _stage(self, i, scale):

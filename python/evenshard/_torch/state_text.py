@@ -1,0 +1,106 @@
+"""What a state_dict() has, as a text: equal states give equal texts, and no text can do anything
+but to become such a state again."""
+
+from __future__ import annotations
+
+import base64
+import collections
+import json
+from typing import Any
+
+import torch
+
+from evenshard import errors
+
+_ALLOWED = (
+    "None, bools, numbers, strings, bytes, lists, tuples, sets, dicts, tensors and numpy's arrays"
+)
+# By name, the kinds of dicts. The entries of a plain one are in the order of their keys' texts.
+_DICTS = {"dict": dict, "Counter": collections.Counter, "OrderedDict": collections.OrderedDict}
+_SEQUENCES = {"tuple": tuple, "set": set, "frozenset": frozenset}
+
+
+def encode(state: Any, place: str) -> str:
+    """What is callable in it, such as a scheduler's function, is left to whoever decodes it. `place`
+    is for errors. Errors: InvalidArgument, which names what is something else."""
+    return json.dumps(_encoded(state, place), separators=(",", ":"))
+
+
+def decode(text: str, own: Any) -> Any:
+    """The state of a text. What is callable is taken from the same place of `own`, if it has it."""
+    return _decoded(json.loads(text), own)
+
+
+def _encoded(value, place):
+    kind = type(value)
+    if value is None or kind in (bool, int, float, str):
+        return value
+    if kind is list:
+        return [_encoded(item, f"{place}[{i}]") for i, item in enumerate(value)]
+    name = kind.__name__
+    if _DICTS.get(name) is kind:
+        entries = [
+            [_encoded(key, f"a key of {place}"), _encoded(item, f"{place}[{key!r}]")]
+            for key, item in value.items()
+        ]
+        return {name: sorted(entries, key=_order) if kind is dict else entries}
+    if _SEQUENCES.get(name) is kind:
+        items = [_encoded(item, f"an item of {place}") for item in value]
+        return {name: items if kind is tuple else sorted(items, key=json.dumps)}
+    if kind in (bytes, bytearray):
+        return {"bytes": _text(bytes(value))}
+    if isinstance(value, torch.Tensor) and not value.is_complex() and not value.is_sparse:
+        plain = value.detach().cpu().contiguous()
+        data = bytes(plain.reshape(-1).view(torch.uint8).tolist())
+        return {"tensor": [str(plain.dtype).split(".")[1], list(plain.shape), _text(data)]}
+    if kind.__module__ == "numpy" and getattr(value, "dtype", None) is not None:
+        if value.dtype.kind in "biufcSU":
+            return {"numpy": [value.dtype.str, list(value.shape), _text(value.tobytes())]}
+    if callable(value):
+        return {"own": []}
+    raise errors.InvalidArgument(
+        f"{place}: is a {kind.__module__}.{kind.__qualname__}, allowed: {_ALLOWED}"
+    )
+
+
+def _decoded(node, own):
+    if isinstance(node, list):
+        owns = own if isinstance(own, list) and len(own) == len(node) else [None] * len(node)
+        return [_decoded(item, each) for item, each in zip(node, owns)]
+    if not isinstance(node, dict):
+        return node
+    (kind, content), = node.items()
+    if kind in _DICTS:
+        result = _DICTS[kind]()
+        for key_node, item in content:
+            key = _decoded(key_node, None)
+            of_own = own.get(key) if isinstance(own, dict) else None
+            if item != {"own": []} or of_own is not None:
+                result[key] = _decoded(item, of_own)
+        return result
+    if kind in _SEQUENCES:
+        return _SEQUENCES[kind](_decoded(item, None) for item in content)
+    if kind == "bytes":
+        return _data(content)
+    if kind == "tensor":
+        dtype, shape, data = content
+        flat = torch.tensor(list(_data(data)), dtype=torch.uint8).view(getattr(torch, dtype))
+        return flat.reshape(shape)
+    if kind == "numpy":
+        import numpy
+
+        dtype, shape, data = content
+        return numpy.frombuffer(_data(data), dtype).reshape(shape).copy()[()]
+    return own
+
+
+def _order(entry):
+    return json.dumps(entry[0])
+
+
+def _text(data):
+    return base64.b64encode(data).decode("ascii")
+
+
+def _data(text):
+    return base64.b64decode(text)
