@@ -115,6 +115,50 @@ class ExamplesTest(unittest.TestCase):
             self.assertLess(abs(several - self.number(number + "by one process", output)), 0.01)
         self.assertRegex(output, r"near the points: \d+%, of \d of the 8")
 
+    def run_elastic(self, killed=None, resumed=False):
+        """Kills what has these words when the first checkpoint is complete. Returns the exit code,
+        all output, and the last line of worker 0."""
+        folder = self.scratch / "checkpoints"
+        rest = [] if killed is None else [killed]
+
+        def strike(process, output):
+            if rest and re.search("checkpoint of iteration .* is complete", output):
+                running.kill(process, *rest.pop())
+
+        code, output = running.follow(
+            strike, "-m", "evenshard.run", "--workers", "2", "--shards", "2", "--log_level", "info",
+            "--recovery",
+            f'worker_loss: WAIT checkpoint {{ folder: "{folder}" every_iterations: 20 }}',
+            *(["--resume"] if resumed else []), "examples/elastic.py", "--epochs", "16",
+            "--examples", "2048", OMP_NUM_THREADS="1",
+        )
+        lines = re.findall(r"(?m)^\[worker 0\] (step .*)$", output)
+        return code, output, lines[-1] if lines else None
+
+    @_needs("torch")
+    def test_elastic_ends_the_same_whoever_dies(self):
+        code, output, expected = self.run_elastic()
+        self.assertEqual(code, 0, output)
+        self.assertRegex(expected, r"step 512: accuracy (0\.9|1\.0)")
+        for killed, said in (
+            (("examples/elastic.py", "RANK=1"), r"\[worker 1\] goes on at step \d+, epoch"),
+            (("--shard=1",), r"\[worker 0\] went back to step \d+, epoch"),
+        ):
+            with self.subTest(killed):
+                self.setUp()
+                code, output, last = self.run_elastic(killed)
+                self.assertEqual(code, 0, output)
+                self.assertEqual(last, expected, output)
+                self.assertRegex(output, said)
+        with self.subTest("everything"):
+            self.setUp()
+            code, output, _ = self.run_elastic(())
+            self.assertNotEqual(code, 0, output)
+            code, output, last = self.run_elastic(resumed=True)
+            self.assertEqual(code, 0, output)
+            self.assertEqual(last, expected, output)
+            self.assertRegex(output, r"\[worker 0\] goes on at step \d+")
+
     @_needs("numpy")
     def test_numpy(self):
         output = self.run_example("numpy_linear.py", "--steps", "200")
