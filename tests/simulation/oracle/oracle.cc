@@ -152,7 +152,17 @@ void Oracle::CheckTakeover(Instance& instance, Instance& before) {
       return Violated(
           absl::StrCat(what, ", but workers were told ", old.After(old.acknowledged).Describe()));
     }
+    if (kept < old.changes.size() && WasHandedOver(before, instance)) {
+      return Violated(
+          absl::StrCat(what, ", but it was handed over at ", old.changes.back().state.Describe()));
+    }
   }
+}
+
+bool Oracle::WasHandedOver(const Instance& before, const Instance& instance) const {
+  const auto next = handed_over_.upper_bound({before.generation, before.slot, before.view});
+  return next != handed_over_.end() &&
+         *next <= std::tuple(instance.generation, instance.slot, instance.view);
 }
 
 void Oracle::Changed(int primary, const StoredChunk& chunk, const ChunkChange& change) {
@@ -368,6 +378,15 @@ void Oracle::ViewBegan(const View& view, bool reads_newest) {
     if (!damaged_.contains(id) || view.checkpoint() == name) newest = name;
   }
   for (const SlotView& slot : view.slot()) coverage_.handovers += slot.handing_over() ? 1 : 0;
+  const bool is_next = view.generation() == view_.generation() && view.run() == view_.run();
+  for (int slot = 0; slot < view_.slot_size() && is_next; ++slot) {
+    if (!view_.slot(slot).handing_over() || !view.slot(slot).has_replica() ||
+        view.slot(slot).replica().incarnation() != view_.slot(slot).primary().incarnation()) {
+      continue;
+    }
+    handed_over_.emplace(Generation(view.generation()), slot, view.number());
+  }
+  view_ = view;
   if (view.worker_set_changes()) {
     for (const WorkerView& worker : view.worker()) {
       coverage_.losses += worker.state() == WorkerView::LEAVING ? 1 : 0;

@@ -116,6 +116,8 @@ class Oracle {
   Instance* Newest(GenerationId generation, int slot);
   void CheckStart(const Instance& instance, const std::string& checkpoint);
   void CheckTakeover(Instance& instance, Instance& before);
+  // Whether the slot was handed over between the two.
+  bool WasHandedOver(const Instance& before, const Instance& instance) const;
   std::string CheckClock(const ChunkState& before, const ChunkState& after,
                          const ChunkChange& change) const;
   // Computes the update from what the workers pushed. Returns what is wrong with `after`.
@@ -151,6 +153,10 @@ class Oracle {
   std::set<CheckpointId> damaged_;
   // The worker sets of each generation, as its latest view says them.
   std::map<GenerationId, WorkerSetHistory> worker_sets_;
+  View view_;  // the latest
+  // The views in which a slot was handed over by a primary that had been asked for it and holds the
+  // replica since then, by generation and slot.
+  std::set<std::tuple<GenerationId, int, uint64_t>> handed_over_;
   // What a generation began from.
   std::map<GenerationId, std::optional<std::pair<GenerationId, CheckpointId>>> origins_;
   Coverage coverage_;
