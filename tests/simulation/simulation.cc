@@ -188,11 +188,17 @@ void Simulation::Schedule(bool at_end) {
   }
 }
 
+bool Simulation::GoesOn(const Fault& fault) const {
+  const int processes = scenario_.processes();
+  return fault.kind == Fault::Kind::kCut && fault.node < processes && fault.other < processes &&
+         scenario_.replicas > 0 && !scenario_.clips;
+}
+
 void Simulation::Strike(const Fault& fault) {
   using Kind = Fault::Kind;
   world_.Log(absl::StrCat("FAULT: ", fault.ToString(scenario_.NodeNames())));
   const absl::Time until = world_.loop().Now() + fault.lasts;
-  context_.watch.Struck(until);
+  context_.watch.Struck(until, GoesOn(fault));
   switch (fault.kind) {
     case Kind::kCrash:
       if (!world_.IsRunning(fault.node)) return;

@@ -54,6 +54,9 @@ class Simulation {
   void Strike(const Fault& fault);
   // Notes for how long a fault lasts.
   void NoteLength(const Fault& fault);
+  // Whether the run must go on meanwhile: shards do not reach each other, and need nothing from one
+  // another but copies.
+  bool GoesOn(const Fault& fault) const;
   // Whether a run may fail for this reason, given what has happened.
   std::string JudgeFailure(const absl::Status& failure) const;
   // How many checkpoints on the disk are complete and not damaged.

@@ -29,6 +29,11 @@ constexpr absl::Duration kRest = absl::Seconds(5);
 // How long a coordinator may take to lock the folder of checkpoints once it can.
 constexpr absl::Duration kLocking = absl::Seconds(1);
 
+// How long a run may stand still, in silence_seconds and beside them: until a replica that is not
+// reached has been given up, and for what an iteration takes.
+constexpr int kSilences = 3;
+constexpr absl::Duration kStandsStill = absl::Seconds(1);
+
 // How many slots a process may have in its memory if it has a replica.
 constexpr int kMostSlots = 2;
 
@@ -37,13 +42,14 @@ constexpr int kMostSlots = 2;
 Watch::Watch(Context* context) : context_(*context) {}
 
 void Watch::Start() {
-  since_ = locked_ = context_.world.loop().Now();
+  since_ = locked_ = stands_since_ = context_.world.loop().Now();
   if (!started_) Look();
   started_ = true;
 }
 
-void Watch::Struck(absl::Time until) {
+void Watch::Struck(absl::Time until, bool goes_on) {
   struck_until_ = std::max({struck_until_, until, context_.world.loop().Now()});
+  if (!goes_on) stopped_until_ = std::max({stopped_until_, until, context_.world.loop().Now()});
 }
 
 void Watch::CountsAsSilent(int node) {
@@ -66,6 +72,7 @@ void Watch::Look() {
       LookAtAge();
     }
     LookAtMemory();
+    LookAtProgress();
   }
   context_.world.loop().After(kPeriod, [this] { Look(); });
 }
@@ -136,6 +143,37 @@ void Watch::LookAtMemory() {
     context_.oracle.Violated(
         absl::StrCat("ps ", index, " has ", process->slots_held(), " slots in its memory"));
   }
+}
+
+bool Watch::IsWhole() const {
+  for (int node = 0; node < context_.scenario.nodes(); ++node) {
+    if (!context_.world.IsRunning(node)) return false;
+  }
+  const View& view = context_.coordinator()->view();
+  return view.number() > 0 &&
+         std::all_of(view.slot().begin(), view.slot().end(),
+                     [](const SlotView& slot) { return slot.has_primary(); }) &&
+         std::all_of(view.worker().begin(), view.worker().end(),
+                     [](const WorkerView& worker) { return worker.state() == WorkerView::MEMBER; });
+}
+
+void Watch::LookAtProgress() {
+  const absl::Time now = context_.world.loop().Now();
+  const uint64_t view = context_.coordinator()->view().number();
+  const int changes = context_.oracle.coverage().changes;
+  if (!IsWhole() || view != stands_in_view_ || changes != stands_at_ ||
+      now < stopped_until_ + kRest) {
+    stands_since_ = now;
+    stands_in_view_ = view;
+    stands_at_ = changes;
+    return;
+  }
+  const absl::Duration silence =
+      absl::Seconds(context_.config.proto().recovery().silence_seconds());
+  if (now < stands_since_ + kSilences * silence + kStandsStill) return;
+  context_.oracle.Violated(absl::StrCat("the run stands still for ",
+                                        absl::FormatDuration(now - stands_since_),
+                                        ", though nothing keeps it from going on"));
 }
 
 }  // namespace evenshard

@@ -11,8 +11,8 @@ struct Context;
 
 // What must hold at every moment of a simulated run, beside what the oracle judges of its history:
 // the checkpoints on the disk are few, one of them is young, and no other run can take their
-// folder; a process has no more slots in its
-// memory than it was meant to; nobody counts as silent who is well.
+// folder; a process has no more slots in its memory than it was meant to; nobody counts as silent
+// who is well; and the run goes on although shards do not reach each other.
 class Watch {
  public:
   // `context` must outlive the watch.
@@ -20,8 +20,9 @@ class Watch {
 
   // The run is started. It looks around now and then from now on.
   void Start();
-  // Something bad happens until then, so that the checkpoints may get older.
-  void Struck(absl::Time until);
+  // Something bad happens until then, so that the checkpoints may get older. `goes_on`: the run
+  // must go on meanwhile.
+  void Struck(absl::Time until, bool goes_on);
   // The coordinator is about to count a node as gone because nothing was heard of it.
   void CountsAsSilent(int node);
 
@@ -31,6 +32,10 @@ class Watch {
   void LookAtLock();
   void LookAtAge();
   void LookAtMemory();
+  void LookAtProgress();
+  // Whether all processes run, and the view has a primary for each slot and nobody but workers that
+  // train.
+  bool IsWhole() const;
 
   Context& context_;
   bool started_ = false;
@@ -40,6 +45,12 @@ class Watch {
   int changes_ = 0;
   int checkpoints_ = 0;
   std::string roles_;
+  // Until when the run may stand still, since when it does, and the view and the number of changes
+  // since then.
+  absl::Time stopped_until_ = absl::InfinitePast();
+  absl::Time stands_since_;
+  uint64_t stands_in_view_ = 0;
+  int stands_at_ = 0;
   absl::Time without_view_ = absl::InfinitePast();  // when the run last had not begun
   absl::Time locked_;  // when the folder was last locked, or could not be
 };
