@@ -100,6 +100,8 @@ void Simulation::StartAll() {
 void Simulation::KillAll(const std::string& why) {
   world_.Log(why);
   for (int node = 0; node <= context_.NodeOfCoordinator(); ++node) world_.Halt(node);
+  // launch knows nothing of what was before it.
+  worker_deaths_ = scenario_.etcd ? worker_deaths_ + static_cast<int>(workers_.size()) : 0;
   workers_.clear();
   ps_.clear();
   coordinator_.reset();
@@ -133,7 +135,8 @@ void Simulation::EndProcess(int node, const std::string& why, bool by_signal) {
   workers_.erase(node);
   world_.Halt(node);
   done_[node] = is_done;
-  if (!is_done) ++(is_worker ? worker_deaths_ : ps_deaths_);
+  if (!is_done && !is_worker) ++ps_deaths_;
+  if (!is_done && is_worker && (by_signal || IsByTime(why))) ++worker_deaths_;
   world_.Run(world_.Ref(context_.NodeOfCoordinator()),
              absl::Milliseconds(1) * world_.dice().Scale(0.1, 50),
              [this, ref, why, by_signal] { coordinator_->Ended(ref, why, by_signal); });
@@ -171,12 +174,6 @@ void Simulation::RestartLater(int node) {
   });
 }
 
-void Simulation::NoteLength(const Fault& fault) {
-  longest_fault_ = std::max(longest_fault_, fault.lasts);
-  if (fault.node < scenario_.processes() && fault.other < scenario_.processes()) return;
-  longest_worker_fault_ = std::max(longest_worker_fault_, fault.lasts);
-}
-
 void Simulation::Schedule(bool at_end) {
   for (const Fault& fault : faults_) {
     if (fault.at_end != at_end) continue;
@@ -209,18 +206,15 @@ void Simulation::Strike(const Fault& fault) {
       }
       return;
     case Kind::kAway:
-      NoteLength(fault);
       away_until_[fault.node] = std::max(away_until_[fault.node], until);
       if (world_.IsRunning(fault.node)) EndProcess(fault.node, "crashed", /*by_signal=*/true);
       return;
     case Kind::kPause:
       was_disturbed_ = true;
-      NoteLength(fault);
       world_.Pause(fault.node, until);
       return;
     case Kind::kCut:
       was_disturbed_ = true;
-      NoteLength(fault);
       if (fault.node == fault.other) return;
       world_.Cut(fault.node, fault.other, until);
       if (!fault.one_way) {
@@ -235,7 +229,6 @@ void Simulation::Strike(const Fault& fault) {
       return;
     case Kind::kSlow:
       was_disturbed_ = true;
-      NoteLength(fault);
       world_.Slow(fault.node, absl::Milliseconds(200), until);
       return;
     case Kind::kCrashAll:
@@ -243,7 +236,6 @@ void Simulation::Strike(const Fault& fault) {
       if (runs_ >= kMostRuns) return;
       KillAll("everything is killed");
       ps_deaths_ += scenario_.processes();
-      worker_deaths_ += scenario_.workers;
       if (fault.kind == Kind::kLosePower) context_.disk.LosePower();
       StartAll();
       return;
@@ -271,7 +263,6 @@ void Simulation::Strike(const Fault& fault) {
       return;
     case Kind::kCoordinator:
       was_disturbed_ = true;
-      NoteLength(fault);
       longest_wait_ = std::max(longest_wait_, fault.lasts);
       coordinator_->StandStill(until);
       return;
@@ -285,72 +276,6 @@ std::string Simulation::NewestFolder() const {
   const std::optional<CheckpointId> newest = context_.oracle.NewestCheckpoint();
   return absl::StrCat(context_.config.proto().recovery().checkpoint().folder(), "/",
                       newest.has_value() ? newest->ToString() : "");
-}
-
-int Simulation::WholeCheckpoints() const {
-  const std::string& folder = context_.config.proto().recovery().checkpoint().folder();
-  const std::vector<std::string> names = context_.disk.FoldersOf(folder);
-  return static_cast<int>(
-      std::count_if(names.begin(), names.end(), [this](const std::string& name) {
-        const std::optional<CheckpointId> id = ParseCheckpointId(name);
-        return id.has_value() && context_.oracle.IsWhole(*id);
-      }));
-}
-
-std::string Simulation::JudgeFailure(const absl::Status& failure) const {
-  const absl::string_view message = failure.message();
-  const Recovery& recovery = context_.config.proto().recovery();
-  if (disk_failed_ && (absl::StrContains(message, "No space left") ||
-                       absl::StrContains(message, "Input/output error"))) {
-    return "";
-  }
-  const int worker_losses = worker_deaths_ + coordinator_->lost_leases();
-  if (recovery.worker_loss() == Recovery::FAIL && (worker_losses > 0 || was_disturbed_) &&
-      absl::StartsWith(message, "worker ")) {
-    return "";
-  }
-  // The coordinator was away for about as long as it needs to declare a worker lost that is cut
-  // off, or another one has started counting anew, or the config forbids losing workers.
-  const absl::Duration patience =
-      absl::Seconds(context_.config.proto().limits().exchange_seconds());
-  const absl::Duration undecided = std::max(longest_wait_, coordinator_->longest_absence());
-  const bool cannot_help =
-      undecided > 0.4 * patience ||
-      (longest_fault_ > 0.4 * patience && coordinator_->was_replaced()) ||
-      (longest_worker_fault_ > 0.4 * patience && recovery.worker_loss() == Recovery::FAIL);
-  if (cannot_help && absl::StrContains(message, "limits.exchange_seconds")) return "";
-  // There is no other checkpoint, or none at all that is whole.
-  if (absl::StrContains(message, "cannot be read now") && WholeCheckpoints() <= 1) return "";
-  if (absl::StrContains(message, "has no complete checkpoint to resume from") &&
-      WholeCheckpoints() == 0) {
-    return "";
-  }
-  // Nothing makes up for a process then, not even for one that nobody has heard of yet.
-  if (recovery.replicas() == 0 && !recovery.has_checkpoint() && ps_deaths_ > 0 &&
-      absl::StartsWith(message, "ps ")) {
-    return "";
-  }
-  if (absl::StrContains(message, "has checkpoints of an earlier run") &&
-      WholeCheckpoints() <= (context_.disk.has_read_errors() ? 1 : 0)) {
-    return "";
-  }
-  // Not even a first view has come in that time, because somebody was missing.
-  const absl::Duration startup = absl::Seconds(context_.config.proto().limits().startup_seconds());
-  if (absl::StrContains(message, "(limits.startup_seconds)") &&
-      std::max(longest_fault_, undecided) > 0.5 * startup) {
-    return "";
-  }
-  if ((worker_losses > 0 || was_disturbed_) &&
-      absl::StrContains(message, "worker 0 was lost before it could")) {
-    return "";
-  }
-  if (absl::StrContains(message, "no process has a replica") &&
-      ps_deaths_ + coordinator_->lost_leases() + (was_disturbed_ ? 1 : 0) >=
-          (coordinator_->has_had_copies() ? 2 : 1) &&
-      (!recovery.has_checkpoint() || absl::StrContains(message, "after the training had ended"))) {
-    return "";
-  }
-  return absl::StrCat("the run fails: ", message);
 }
 
 Outcome Simulation::Run() {

@@ -9,6 +9,8 @@
 #include <string>
 #include <vector>
 
+#include "absl/strings/string_view.h"
+#include "absl/time/time.h"
 #include "tests/simulation/context.h"
 #include "tests/simulation/control/coordinator.h"
 #include "tests/simulation/ps_process.h"
@@ -52,11 +54,12 @@ class Simulation {
   // Has those faults strike whose time counts from now, and keeps the run going for them.
   void Schedule(bool at_end);
   void Strike(const Fault& fault);
-  // Notes for how long a fault lasts.
-  void NoteLength(const Fault& fault);
   // Whether the run must go on meanwhile: shards do not reach each other, and need nothing from one
   // another but copies.
   bool GoesOn(const Fault& fault) const;
+  // Whether this says that a time limit has passed, and something kept the run from going on for
+  // about as long.
+  bool IsByTime(absl::string_view why) const;
   // Whether a run may fail for this reason, given what has happened.
   std::string JudgeFailure(const absl::Status& failure) const;
   // How many checkpoints on the disk are complete and not damaged.
@@ -82,13 +85,11 @@ class Simulation {
   bool has_trained_ = false;              // some worker, to the end
   // What has happened, by which a failure is judged.
   int ps_deaths_ = 0;
-  int worker_deaths_ = 0;
+  int worker_deaths_ = 0;  // but for those that gave up and need not have
   bool disk_failed_ = false;
   // For how long the coordinator was away.
   absl::Duration longest_wait_;
-  bool was_disturbed_ = false;           // somebody was cut off, stopped or slow
-  absl::Duration longest_fault_;         // for how long that was, or somebody was away
-  absl::Duration longest_worker_fault_;  // of these, where it was a worker
+  bool was_disturbed_ = false;  // somebody was cut off, stopped or slow
 };
 
 }  // namespace evenshard

@@ -49,6 +49,7 @@ void Watch::Start() {
 
 void Watch::Struck(absl::Time until, bool goes_on) {
   struck_until_ = std::max({struck_until_, until, context_.world.loop().Now()});
+  calm_.Note(false, context_.world.loop().Now());
   if (!goes_on) stopped_until_ = std::max({stopped_until_, until, context_.world.loop().Now()});
 }
 
@@ -64,7 +65,32 @@ void Watch::CountsAsSilent(int node) {
       absl::StrCat(world.name(node), " counts as silent, though nothing has befallen it"));
 }
 
+absl::Duration Watch::LongestCalm(absl::Duration window) const {
+  const absl::Time now = context_.world.loop().Now();
+  return calm_.Longest(now - window, now);
+}
+
+bool Watch::IsCalm() const {
+  const World& world = context_.world;
+  const SimDisk& disk = context_.disk;
+  const Scenario& scenario = context_.scenario;
+  if (context_.coordinator() == nullptr || disk.is_failing() || disk.has_read_errors() ||
+      disk.is_slow()) {
+    return false;
+  }
+  for (int node = 0; node <= context_.NodeOfCoordinator(); ++node) {
+    if (world.IsRunning(node) && world.DisturbedUntil(node) > world.loop().Now()) return false;
+  }
+  // A spare stands in for a ps.
+  int processes = 0;
+  for (int node = 0; node < scenario.processes(); ++node) {
+    processes += world.IsRunning(node) ? 1 : 0;
+  }
+  return processes >= scenario.slots;
+}
+
 void Watch::Look() {
+  calm_.Note(IsCalm(), context_.world.loop().Now());
   if (context_.coordinator() != nullptr) {
     if (context_.scenario.has_checkpoints) {
       LookAtFolder();

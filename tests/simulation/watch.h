@@ -4,6 +4,7 @@
 #include <string>
 
 #include "absl/time/time.h"
+#include "tests/simulation/calm.h"
 
 namespace evenshard {
 
@@ -23,6 +24,9 @@ class Watch {
   // Something bad happens until then, so that the checkpoints may get older. `goes_on`: the run
   // must go on meanwhile.
   void Struck(absl::Time until, bool goes_on);
+  // Returns for how long at a stretch, within the latest `window`, nothing kept the run from going
+  // on: enough ps ran for all slots, nobody was cut off, stopped or slow, and the disk was well.
+  absl::Duration LongestCalm(absl::Duration window) const;
   // The coordinator is about to count a node as gone because nothing was heard of it.
   void CountsAsSilent(int node);
 
@@ -33,12 +37,14 @@ class Watch {
   void LookAtAge();
   void LookAtMemory();
   void LookAtProgress();
+  bool IsCalm() const;
   // Whether all processes run, and the view has a primary for each slot and nobody but workers that
   // train.
   bool IsWhole() const;
 
   Context& context_;
   bool started_ = false;
+  Calm calm_;
   absl::Time struck_until_ = absl::InfinitePast();
   // Since when a checkpoint is due, and how many changes of chunks and checkpoints there were.
   absl::Time since_;

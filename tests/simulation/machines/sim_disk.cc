@@ -233,6 +233,12 @@ void SimDisk::LosePower() {
   removed_.clear();
 }
 
+bool SimDisk::is_slow() const {
+  return std::any_of(slow_until_.begin(), slow_until_.end(), [this](const auto& node_and_until) {
+    return node_and_until.second > world_.loop().Now();
+  });
+}
+
 absl::Duration SimDisk::Lag(int node) {
   const auto found = slow_until_.find(node);
   if (found == slow_until_.end() || found->second <= world_.loop().Now()) {

@@ -35,6 +35,8 @@ class SimDisk {
   }
   // Until then, what the node writes takes long.
   void SlowUntil(int node, absl::Time until) { slow_until_[node] = until; }
+  // Whether it is slow for some node.
+  bool is_slow() const;
   // How long the next piece takes that the node writes, beside what it takes otherwise.
   absl::Duration Lag(int node);
   // Until then, a file of a folder cannot be read. Returns false if it has none.
