@@ -337,7 +337,7 @@ class ModelExchangeTest(unittest.TestCase):
         self.exchange.wait_for([1])
         self.assertEqual(self.log(), [("wait", 1)])
         self.assertEqual(self.model[1].running_mean.tolist(), [7.0, 8.0])
-        self.assertTrue(self.exchange.is_under_way)
+        self.assertTrue(self.exchange._missing)
         # A forward pass changes it. It is not received again.
         self.model[1].running_mean.fill_(9)
         self.exchange.wait_for(range(1, 6))
@@ -347,7 +347,7 @@ class ModelExchangeTest(unittest.TestCase):
         for i in (8, 7, 6):
             self.exchange.wait_for([i])
         self.assertEqual(self.log(), [("wait", 8), ("wait", 7), ("wait", 6)])
-        self.assertFalse(self.exchange.is_under_way)
+        self.assertFalse(self.exchange._missing)
         self.assertEqual(self.model[1].running_mean.tolist(), [9.0, 9.0])
 
     def test_where_copies_hold_computing_up_only_what_is_needed_is_taken(self):
@@ -369,7 +369,7 @@ class ModelExchangeTest(unittest.TestCase):
         for i in range(4):
             self.exchange.wait_for([i])
         self.assertEqual(self.log(), [("wait", 0), ("wait", 1), ("wait", 2)])
-        self.assertFalse(self.exchange.is_under_way)
+        self.assertFalse(self.exchange._missing)
 
     def test_what_has_come_and_was_not_waited_for_is_given_to_the_model_all_the_same(self):
         self.pushed(nn.Linear(3, 2))

@@ -186,7 +186,7 @@ class StepTest(unittest.TestCase):
                     key: value.clone() for key, value in model.state_dict().items()
                     if "num_batches" not in key
                 }
-                assert not optimizer._exchange.is_under_way
+                assert not optimizer._exchange._missing
                 optimizer.synchronize()
                 for key, value in models.state(model).items():
                     assert torch.equal(found[key], value), key

@@ -84,11 +84,6 @@ class ModelExchange:
         return self.handle.iteration + is_finished
 
     @property
-    def is_under_way(self) -> bool:
-        """Whether there may be parameters that the model has not been given."""
-        return bool(self._missing)
-
-    @property
     def is_begun(self) -> bool:
         """Whether an iteration has begun and is not finished."""
         return bool(self._staged) or self.handle.phase == _library.PUSHING
