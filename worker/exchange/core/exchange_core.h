@@ -78,21 +78,23 @@ class ExchangeCore {
   absl::Duration tick_period() const { return tick_period_; }
   // Says when a failed pull of a slot's chunks is retried.
   SlotPull StartPull() const;
-  bool IsConnected(int slot) const {
-    absl::MutexLock lock(&mutex_);
-    return links_.IsConnected(slot);
-  }
   // Fails the exchange. Only the first failure is kept.
   void Fail(const absl::Status& failure);
 
   // Events of the transport; see ExchangeTransport. Those of replaced attempts have no effect.
   void Connected(int slot, uint64_t attempt, const JoinResponse& response);
   void Broken(int slot, uint64_t attempt, const absl::Status& status);
-  // Whether every slot has accepted this worker, so that round().next_iteration() is known and
-  // iterations may begin. False again after went_back() until Resume has connected the slots anew.
+  // What AwaitReady and AwaitConnected wait for, for a caller that must not block: whether every
+  // slot has accepted this worker, so that round().next_iteration() is known and iterations may
+  // begin, which is false again from went_back() until Resume has connected the slots anew; and
+  // whether a slot is connected.
   bool ready() const {
     absl::MutexLock lock(&mutex_);
     return stage_ == Stage::kRunning || stage_ == Stage::kLeaving;
+  }
+  bool IsConnected(int slot) const {
+    absl::MutexLock lock(&mutex_);
+    return links_.IsConnected(slot);
   }
   // OK, or why the exchange has failed or went back.
   absl::Status failure() const { return round_.failure(); }
