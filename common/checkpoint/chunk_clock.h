@@ -17,8 +17,8 @@ struct ChunkClock {
   uint64_t iteration = 0;
   // ASYNC: by rank, the exchange after the latest push that was counted. Empty under SYNC.
   std::vector<uint64_t> next_iteration = {};
-  // SYNC: all workers pushed `absent` in the iteration before `iteration`. Not in checkpoints: no
-  // push of before is answered by what begins from one.
+  // SYNC: all workers pushed `absent` in the exchange before `iteration`. A checkpoint does not
+  // have it, because a shard that begins from one answers no push of an earlier exchange.
   bool all_absent = false;
   // How many exchanges were assignments, and no iterations of training. The initial parameters of
   // model.from_workers are the first of them.

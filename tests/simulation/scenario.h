@@ -99,7 +99,7 @@ struct Scenario {
   bool clips = false;         // the mean gradient by its norm
   int iterations = 10;        // 0: the training has epochs
   bool from_workers = false;  // they bring the model, and their programs know when training ends
-  // Of such a run's exchanges every so-many-th assigns values; 0: only the first one.
+  // With from_workers: every so-many-th exchange assigns values. 0: only the first one does.
   uint64_t assigns_every = 0;
   std::string config;  // in protobuf text format
 

@@ -59,7 +59,7 @@ class ExchangeRound {
   };
   Phase phase() const;
   // The iteration to begin next: that of StartAt, and later the one after the last that is over.
-  // Here and on the wire it counts exchanges, those that assign values too.
+  // Like an iteration on the wire it is the number of an exchange, which may also assign values.
   uint64_t next_iteration() const {
     absl::MutexLock lock(&mutex_);
     return next_iteration_;
