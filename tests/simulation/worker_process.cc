@@ -193,8 +193,7 @@ void WorkerProcess::Bootstrap() {
       share_.reset();
       ++attempt_;
       iteration_ = step->iteration;
-      ComputeAndPush(step->assigns ? ExchangeKind{.assigned = 0} : ExchangeKind{.skip = true},
-                     step->contributes);
+      ComputeAndPush(step->exchange, step->contribution == Contribution::kGradient);
       return;
     case ParameterBootstrap::Step::Kind::kPull:
       PullSlots(step->not_before);

@@ -26,17 +26,20 @@ absl::StatusOr<ParameterBootstrap::Step> ParameterBootstrap::Next() {
   const bool is_first = !std::exchange(has_begun_, true);
   if (const ExchangeCore::CatchUp catch_up = core.catch_up(); catch_up.iteration.has_value()) {
     if (is_first && !catch_up.abandoned) {
-      return Step{.kind = Step::Kind::kExchange, .iteration = *catch_up.iteration};
+      return Step{.kind = Step::Kind::kExchange,
+                  .iteration = *catch_up.iteration,
+                  .exchange = {.skip = true}};
     }
     core.EndCatchUp();
     if (catch_up.abandoned) return Pull();
   } else if (is_first) {
     const uint64_t next = core.round().next_iteration();
     if (!options_.brings_parameters || !options_.config->IsInitial(next)) return Pull();
-    return Step{.kind = Step::Kind::kExchange,
-                .iteration = next,
-                .assigns = true,
-                .contributes = options_.rank == 0};
+    return Step{
+        .kind = Step::Kind::kExchange,
+        .iteration = next,
+        .exchange = {.assigned = 0},
+        .contribution = options_.rank == 0 ? Contribution::kGradient : Contribution::kZeros};
   }
   const size_t chunks = options_.config->plan().chunks().size();
   if (options_.brings_parameters && core.round().ChunksAfter(0) < chunks) {

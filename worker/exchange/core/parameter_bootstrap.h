@@ -7,7 +7,9 @@
 #include "absl/time/time.h"
 #include "common/base/clock.h"
 #include "common/placement/planned_config.h"
+#include "worker/exchange/core/chunk_states.h"
 #include "worker/exchange/core/exchange_core.h"
+#include "worker/exchange/core/exchange_kind.h"
 
 namespace evenshard {
 
@@ -37,14 +39,14 @@ class ParameterBootstrap {
 
   struct Step {
     enum class Kind : uint8_t {
-      kExchange,  // go through `iteration` to its end
+      kExchange,  // go through `iteration` to its end (ExchangeRound)
       kPull,      // pull every slot's chunks, not before `not_before` (SlotPull)
       kDone,
     };
     Kind kind = Kind::kDone;
     uint64_t iteration = 0;
-    bool assigns = false;      // the initial parameters; otherwise it is skipped
-    bool contributes = false;  // pushes them
+    ExchangeKind exchange = {};  // with Begin: it assigns the initial parameters, or skips
+    Contribution contribution = Contribution::kZeros;  // with Push, for every tensor
     absl::Time not_before = absl::InfinitePast();
   };
 

@@ -35,10 +35,8 @@ absl::Status Exchange::Bootstrap(bool brings_parameters, absl::Span<const float>
     ASSIGN_OR_RETURN(const ParameterBootstrap::Step step, bootstrap.Next());
     switch (step.kind) {
       case ParameterBootstrap::Step::Kind::kExchange:
-        RETURN_IF_ERROR(step.assigns ? BeginAt(step.iteration, {.assigned = 0}, initial, parameters)
-                                     : BeginAt(step.iteration, {.skip = true}, {}, parameters));
-        RETURN_IF_ERROR(PushTensors(
-            all_tensors, step.contributes ? Contribution::kGradient : Contribution::kZeros));
+        RETURN_IF_ERROR(BeginAt(step.iteration, step.exchange, initial, parameters));
+        RETURN_IF_ERROR(PushTensors(all_tensors, step.contribution));
         RETURN_IF_ERROR(AwaitAll());
         break;
       case ParameterBootstrap::Step::Kind::kPull:

@@ -116,7 +116,9 @@ TEST_CASE("a worker that joins late gets the parameters by taking part in an ite
   const ParameterBootstrap::Step step = NextOf(&bootstrap);
   CHECK(step.kind == Kind::kExchange);
   CHECK(step.iteration == 41);
-  CHECK_FALSE(step.contributes);
+  CHECK(step.exchange.skip);
+  CHECK_FALSE(step.exchange.assigned.has_value());
+  CHECK(step.contribution == Contribution::kZeros);
   Exchange(&fixture, 41);
   CHECK(NextOf(&bootstrap).kind == Kind::kDone);
   CHECK_FALSE(fixture.core.catch_up().iteration.has_value());
@@ -153,7 +155,8 @@ TEST_CASE("worker 0 gives the initial parameters, and the others take part") {
   const ParameterBootstrap::Step step = NextOf(&bootstrap);
   CHECK(step.kind == Kind::kExchange);
   CHECK(step.iteration == 0);
-  CHECK(step.contributes == (rank == 0));
+  CHECK(step.exchange.assigned == 0u);
+  CHECK((step.contribution == Contribution::kGradient) == (rank == 0));
   Exchange(&fixture, 0);
   CHECK(NextOf(&bootstrap).kind == Kind::kDone);
   CHECK(fixture.core.round().next_iteration() == 1);
