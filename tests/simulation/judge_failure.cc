@@ -40,6 +40,31 @@ bool Simulation::IsByTime(absl::string_view why) const {
           context_.watch.LongestCalm(exchange) < exchange / 2);
 }
 
+bool Simulation::WorkerWasDisturbed(absl::Duration window) const {
+  const absl::Time since = world_.loop().Now() - window;
+  for (int rank = 0; rank < scenario_.workers; ++rank) {
+    if (world_.DisturbedUntil(context_.NodeOfWorker(rank)) > since) return true;
+  }
+  return false;
+}
+
+bool Simulation::WorkerLostSlot(absl::Duration window) const {
+  const absl::Time since = world_.loop().Now() - window;
+  for (int rank = 0; rank < scenario_.workers; ++rank) {
+    const auto was_cut_from = [&, worker = context_.NodeOfWorker(rank)](const ProcessId& process) {
+      const int ps = context_.NodeOfPs(static_cast<int>(process.process()));
+      return std::max(world_.CutUntil(worker, ps), world_.CutUntil(ps, worker)) > since;
+    };
+    for (const SlotView& slot : coordinator_->view().slot()) {
+      if (slot.has_primary() && slot.has_replica() && was_cut_from(slot.primary()) &&
+          was_cut_from(slot.replica())) {
+        return true;
+      }
+    }
+  }
+  return false;
+}
+
 std::string Simulation::JudgeFailure(const absl::Status& failure) const {
   const absl::string_view message = failure.message();
   const Recovery& recovery = context_.config.proto().recovery();
@@ -53,13 +78,15 @@ std::string Simulation::JudgeFailure(const absl::Status& failure) const {
     return "";
   }
   // The coordinator was away for about as long as it needs to declare a worker lost that is cut
-  // off, or another one has started counting anew, or the config forbids losing workers.
+  // off, or another one has started counting anew, or the config forbids losing workers, or the
+  // coordinator has moved a slot first for a worker that reaches neither of its processes.
   const absl::Duration patience =
       absl::Seconds(context_.config.proto().limits().exchange_seconds());
   const absl::Duration undecided = std::max(longest_wait_, coordinator_->longest_absence());
   const bool cannot_help =
-      undecided > 0.4 * patience || (was_disturbed_ && (coordinator_->was_replaced() ||
-                                                        recovery.worker_loss() == Recovery::FAIL));
+      undecided > 0.4 * patience || (was_disturbed_ && coordinator_->was_replaced()) ||
+      (recovery.worker_loss() == Recovery::FAIL && WorkerWasDisturbed(patience)) ||
+      (recovery.worker_loss() == Recovery::WAIT && WorkerLostSlot(patience));
   if (cannot_help && IsByTime(message)) return "";
   // There is no other checkpoint.
   if (absl::StrContains(message, "cannot be read now") && WholeCheckpoints() <= 1) return "";

@@ -60,6 +60,10 @@ class Simulation {
   // Whether this says that a time limit has passed, and something kept the run from going on for
   // about as long.
   bool IsByTime(absl::string_view why) const;
+  // Whether a worker was cut off, stopped or slow within that time, until now.
+  bool WorkerWasDisturbed(absl::Duration window) const;
+  // Whether a worker was cut off from both processes of a slot within that time, until now.
+  bool WorkerLostSlot(absl::Duration window) const;
   // Whether a run may fail for this reason, given what has happened.
   std::string JudgeFailure(const absl::Status& failure) const;
   // How many checkpoints on the disk are complete and not damaged.
