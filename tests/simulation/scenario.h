@@ -64,8 +64,8 @@ struct Fault {
   };
 
   Kind kind = Kind::kCrash;
-  absl::Duration at;    // after the start
-  bool at_end = false;  // `at` counts from when the first worker has trained to the end
+  absl::Duration at = {};  // after the start
+  bool at_end = false;     // `at` counts from when the first worker has trained to the end
   int node = 0;
   int other = 0;
   absl::Duration lasts;  // kStepClock: by how much the time of day is set
