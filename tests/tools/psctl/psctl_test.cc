@@ -105,7 +105,7 @@ TEST_CASE("psctl plan prints a table or JSON and applies overrides") {
 
 TEST_CASE("psctl stats asks every shard and fails if one is unreachable") {
   FakeShard up;
-  up.stats.set_pushes(1234);
+  up.Change([](auto* answers) { answers->stats.set_pushes(1234); });
   const ScratchFolder folder;
   // Nothing listens on port 1.
   Program all({kPsctl, "stats", "--config=" + WriteConfig(folder, {up.address()})});
@@ -129,13 +129,17 @@ TEST_CASE("psctl stats asks every shard and fails if one is unreachable") {
 TEST_CASE("psctl stats asks the primary that the newest view names for each shard") {
   FakeShard behind;
   FakeShard holder;
-  behind.view.set_number(3);
-  behind.view.add_slot()->mutable_primary()->set_address(behind.address());
-  holder.view.set_number(4);
-  for (int slot = 0; slot < 2; ++slot) {
-    holder.view.add_slot()->mutable_primary()->set_address(holder.address());
-  }
-  holder.stats.set_pushes(77);
+  behind.Change([&](auto* answers) {
+    answers->view.set_number(3);
+    answers->view.add_slot()->mutable_primary()->set_address(behind.address());
+  });
+  holder.Change([&](auto* answers) {
+    answers->view.set_number(4);
+    for (int slot = 0; slot < 2; ++slot) {
+      answers->view.add_slot()->mutable_primary()->set_address(holder.address());
+    }
+    answers->stats.set_pushes(77);
+  });
   const ScratchFolder folder;
   const auto config = [&] {
     return "--config=" + WriteConfig(folder, {behind.address(), "127.0.0.1:1"},
@@ -153,14 +157,14 @@ TEST_CASE("psctl stats asks the primary that the newest view names for each shar
     }
   }
   SECTION("and fails if a slot has none") {
-    holder.view.mutable_slot(1)->clear_primary();
+    holder.Change([](auto* answers) { answers->view.mutable_slot(1)->clear_primary(); });
     Program table({kPsctl, "stats", config()});
     CHECK(table.Wait() == 1);
     CHECK(absl::StrContains(table.output(), "no process is primary of slot 1 (view 4)"));
   }
   SECTION("and the processes of the config if nobody follows a view") {
-    behind.view.Clear();
-    holder.view.Clear();
+    behind.Change([](auto* answers) { answers->view.Clear(); });
+    holder.Change([](auto* answers) { answers->view.Clear(); });
     Program table({kPsctl, "stats", config()});
     CHECK(table.Wait() == 1);
     CHECK(absl::StrContains(table.output(), "shard 1 (127.0.0.1:1) is unreachable"));

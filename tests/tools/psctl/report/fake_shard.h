@@ -8,13 +8,15 @@
 #include <string>
 #include <vector>
 
+#include "absl/base/thread_annotations.h"
+#include "absl/synchronization/mutex.h"
 #include "grpcpp/grpcpp.h"
 #include "proto/admin.grpc.pb.h"
 #include "proto/parameter_server.grpc.pb.h"
 
 namespace evenshard {
 
-// A server that answers what the operator's tools ask of a shard as the test says.
+// A server that answers what the operator's tools ask of a shard as the test says. Thread-safe.
 class FakeShard final : public Admin::Service, public ParameterServer::Service {
  public:
   FakeShard() {
@@ -31,12 +33,22 @@ class FakeShard final : public Admin::Service, public ParameterServer::Service {
 
   const std::string& address() const { return address_; }
 
-  // To be set before the first call.
-  ShardStats stats;                    // GetStats says whose they are: `shard` is the slot
-  View view;                           // what GetView answers
-  std::vector<ParameterChunk> chunks;  // what Pull and Snapshot send
-  grpc::Status pull_status;            // and how Pull ends
-  grpc::Status snapshot_status;        // and Snapshot
+  struct Answers {
+    ShardStats stats;                    // GetStats says whose they are: `shard` is the slot
+    View view;                           // what GetView answers
+    std::vector<ParameterChunk> chunks;  // what Pull and Snapshot send
+    grpc::Status pull_status;            // and how Pull ends
+    grpc::Status snapshot_status;        // and Snapshot
+  };
+  Answers answers() const {
+    absl::MutexLock lock(&mutex_);
+    return answers_;
+  }
+  // Changes the answers of the calls that follow.
+  void Change(const std::function<void(Answers*)>& change) {
+    absl::MutexLock lock(&mutex_);
+    change(&answers_);
+  }
 
   std::atomic<bool> shut_down = false;
   std::atomic<uint64_t> pulled_plan = 0;  // by either
@@ -45,13 +57,13 @@ class FakeShard final : public Admin::Service, public ParameterServer::Service {
 
   grpc::Status GetStats(grpc::ServerContext*, const GetStatsRequest* request,
                         ShardStats* response) override {
-    *response = stats;
+    *response = answers().stats;
     response->set_shard(request->slot());
     return grpc::Status::OK;
   }
 
   grpc::Status GetView(grpc::ServerContext*, const GetViewRequest*, View* response) override {
-    *response = view;
+    *response = answers().view;
     return grpc::Status::OK;
   }
 
@@ -64,22 +76,27 @@ class FakeShard final : public Admin::Service, public ParameterServer::Service {
                     grpc::ServerWriter<ParameterChunk>* writer) override {
     pulled_plan = request->plan_fingerprint();
     ++pulls;
-    for (const ParameterChunk& chunk : chunks) writer->Write(chunk);
-    return pull_status;
+    const Answers answers = this->answers();
+    for (const ParameterChunk& chunk : answers.chunks) writer->Write(chunk);
+    return answers.pull_status;
   }
 
   grpc::Status Snapshot(grpc::ServerContext*, const SnapshotRequest* request,
                         grpc::ServerWriter<ParameterChunk>* writer) override {
     pulled_plan = request->plan_fingerprint();
     snapshot_iteration = request->iteration();
-    for (ParameterChunk chunk : chunks) {
+    Answers answers = this->answers();
+    for (ParameterChunk& chunk : answers.chunks) {
       chunk.set_iteration(request->iteration());
       writer->Write(chunk);
     }
-    return snapshot_status;
+    return answers.snapshot_status;
   }
 
  private:
+  mutable absl::Mutex mutex_;
+  Answers answers_ ABSL_GUARDED_BY(mutex_);
+
   std::string address_;
   std::unique_ptr<grpc::Server> server_;
 };

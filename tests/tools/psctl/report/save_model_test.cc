@@ -4,6 +4,7 @@
 #include <cstring>
 #include <utility>
 
+#include "absl/algorithm/container.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "nlohmann/json.hpp"
@@ -24,7 +25,7 @@ class Cluster {
       first += tensor.size;
     }
     for (const Chunk& chunk : config_.plan().chunks()) {
-      ParameterChunk& message = shards_[chunk.shard].chunks.emplace_back();
+      ParameterChunk message;
       message.set_chunk(chunk.id);
       message.set_version(3);
       for (int64_t i = 0; i < chunk.size; ++i) {
@@ -33,6 +34,7 @@ class Cluster {
         std::memcpy(bytes, &value, sizeof(value));
         message.mutable_data()->append(bytes, sizeof(value));
       }
+      shards_[chunk.shard].Change([&](auto* answers) { answers->chunks.push_back(message); });
     }
   }
 
@@ -111,17 +113,21 @@ TEST_CASE("each shard's parameters are asked of the primary that the view names"
   REQUIRE(SaveModel(plain.config(), folder.Path("plain")).ok());
 
   Cluster moved("recovery { replicas: 1 }");
-  std::swap(moved.shard(0).chunks, moved.shard(1).chunks);
-  View& view = moved.shard(1).view;
-  view.set_number(5);
-  view.add_slot()->mutable_primary()->set_address(moved.shard(1).address());
-  view.add_slot()->mutable_primary()->set_address(moved.shard(0).address());
+  const auto chunks_0 = moved.shard(0).answers().chunks;
+  const auto chunks_1 = moved.shard(1).answers().chunks;
+  moved.shard(0).Change([&](auto* answers) { answers->chunks = chunks_1; });
+  moved.shard(1).Change([&](auto* answers) {
+    answers->chunks = chunks_0;
+    answers->view.set_number(5);
+    answers->view.add_slot()->mutable_primary()->set_address(moved.shard(1).address());
+    answers->view.add_slot()->mutable_primary()->set_address(moved.shard(0).address());
+  });
   const absl::Status status = SaveModel(moved.config(), folder.Path("moved")).status();
   INFO(status.message());
   REQUIRE(status.ok());
   CHECK(folder.Read("moved") == folder.Read("plain"));
 
-  view.mutable_slot(0)->clear_primary();
+  moved.shard(1).Change([](auto* answers) { answers->view.mutable_slot(0)->clear_primary(); });
   CHECK(SaveModel(moved.config(), folder.Path("lost")).status().message() ==
         "no process is primary of slot 0 (view 5)");
 }
@@ -130,8 +136,7 @@ TEST_CASE("chunks may come in any order") {
   Cluster cluster;
   const ScratchFolder folder;
   REQUIRE(SaveModel(cluster.config(), folder.Path("ordered")).ok());
-  auto& chunks = cluster.shard(0).chunks;
-  std::reverse(chunks.begin(), chunks.end());
+  cluster.shard(0).Change([](auto* answers) { absl::c_reverse(answers->chunks); });
   REQUIRE(SaveModel(cluster.config(), folder.Path("reversed")).ok());
   CHECK(folder.Read("reversed") == folder.Read("ordered"));
 }
@@ -139,7 +144,8 @@ TEST_CASE("chunks may come in any order") {
 TEST_CASE("an error of a shard names the shard and leaves no file") {
   Cluster cluster;
   const ScratchFolder folder;
-  auto& chunks = cluster.shard(1).chunks;
+  auto answers = cluster.shard(1).answers();
+  std::vector<ParameterChunk>& chunks = answers.chunks;
   REQUIRE(chunks.size() > 1);
   std::string expected;
   SECTION("a chunk is missing") {
@@ -155,7 +161,7 @@ TEST_CASE("an error of a shard names the shard and leaves no file") {
     expected = absl::StrCat("sent 8 bytes as chunk ", chunks[0].chunk());
   }
   SECTION("a chunk of the other shard") {
-    chunks.push_back(cluster.shard(0).chunks[0]);
+    chunks.push_back(cluster.shard(0).answers().chunks[0]);
     expected = "which the plan does not give to it";
   }
   SECTION("a chunk that does not exist") {
@@ -165,9 +171,10 @@ TEST_CASE("an error of a shard names the shard and leaves no file") {
   SECTION("the shard refuses") {
     chunks.clear();
     const grpc::Status refusal(grpc::StatusCode::FAILED_PRECONDITION, "has another plan");
-    cluster.shard(1).pull_status = cluster.shard(1).snapshot_status = refusal;
+    answers.pull_status = answers.snapshot_status = refusal;
     expected = "has another plan";
   }
+  cluster.shard(1).Change([&](auto* present) { *present = answers; });
   const absl::Status status = SaveModel(cluster.config(), folder.Path("model")).status();
   CHECK_FALSE(status.ok());
   CHECK(absl::StartsWith(status.message(),
@@ -180,13 +187,15 @@ TEST_CASE("the model is saved at the iteration of the shard that is ahead") {
   Cluster cluster;
   const ScratchFolder folder;
   for (int shard = 0; shard < 2; ++shard) {
-    ShardStats& stats = cluster.shard(shard).stats;
-    stats.set_chunks(1);
-    stats.mutable_progress()->set_least(6);
-    stats.mutable_progress()->set_least_exchange(6);
-    stats.mutable_progress()->set_largest(7 + shard);
-    stats.mutable_progress()->set_largest_exchange(7 + shard);
-    stats.add_worker()->set_state(WorkerStats::JOINED);
+    cluster.shard(shard).Change([shard](auto* answers) {
+      ShardStats& stats = answers->stats;
+      stats.set_chunks(1);
+      stats.mutable_progress()->set_least(6);
+      stats.mutable_progress()->set_least_exchange(6);
+      stats.mutable_progress()->set_largest(7 + shard);
+      stats.mutable_progress()->set_largest_exchange(7 + shard);
+      stats.add_worker()->set_state(WorkerStats::JOINED);
+    });
   }
   const auto saved = SaveModel(cluster.config(), folder.Path("model"));
   INFO(saved.status().message());
@@ -203,20 +212,24 @@ TEST_CASE("what has no iteration in common any more is saved as it is, with the 
   REQUIRE(SaveModel(cluster.config(), folder.Path("whole"))->iteration == 0);
   std::string reason;
   SECTION("the run has failed") {
-    cluster.shard(1).stats.set_failure("worker 1 was lost");
+    cluster.shard(1).Change([](auto* answers) { answers->stats.set_failure("worker 1 was lost"); });
     reason = "the run has failed: worker 1 was lost";
   }
   SECTION("the run fails meanwhile") {
-    cluster.shard(1).snapshot_status =
-        grpc::Status(grpc::StatusCode::FAILED_PRECONDITION, "the run has failed: too bad");
+    cluster.shard(1).Change([](auto* answers) {
+      answers->snapshot_status =
+          grpc::Status(grpc::StatusCode::FAILED_PRECONDITION, "the run has failed: too bad");
+    });
     reason = "the run has failed: too bad";
   }
   SECTION("the workers are gone in the middle of an iteration") {
-    cluster.shard(1).stats.set_chunks(1);
-    cluster.shard(1).stats.mutable_progress()->set_least(6);
-    cluster.shard(1).stats.mutable_progress()->set_least_exchange(6);
-    cluster.shard(1).stats.mutable_progress()->set_largest(7);
-    cluster.shard(1).stats.mutable_progress()->set_largest_exchange(7);
+    cluster.shard(1).Change([](auto* answers) {
+      answers->stats.set_chunks(1);
+      answers->stats.mutable_progress()->set_least(6);
+      answers->stats.mutable_progress()->set_least_exchange(6);
+      answers->stats.mutable_progress()->set_largest(7);
+      answers->stats.mutable_progress()->set_largest_exchange(7);
+    });
     reason = "no worker trains, and the chunks are at different iterations, 6 to 7";
   }
   const auto saved = SaveModel(cluster.config(), folder.Path("model"));
