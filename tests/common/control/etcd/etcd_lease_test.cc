@@ -1,8 +1,10 @@
 #include "common/control/etcd/etcd_lease.h"
 
+#include <atomic>
 #include <catch2/catch.hpp>
 #include <memory>
 #include <optional>
+#include <stop_token>
 #include <string>
 
 #include "absl/time/clock.h"
@@ -19,6 +21,22 @@ namespace evenshard {
 namespace {
 
 constexpr absl::Duration kTtl = absl::Seconds(2);
+
+// Counts how often somebody asks it for the time.
+struct CountingClock final : Clock {
+  absl::Time Now() const override {
+    const absl::Time now = hand.Now();
+    ++times;
+    return now;
+  }
+  bool SleepUntil(absl::Time deadline, const std::stop_token& stop) const override {
+    return hand.SleepUntil(deadline, stop);
+  }
+  int asked() const { return times; }
+
+  HandClock hand;
+  mutable std::atomic<int> times = 0;
+};
 
 struct Fixture {
   std::optional<std::string> Read(const std::string& key) {
@@ -99,20 +117,24 @@ TEST_CASE("a short interruption ends no lease") {
 TEST_CASE("a lease counts from when its renewal was sent, by the clock that is given") {
   REQUIRE_ETCD();
   Fixture etcd;
-  HandClock clock;
+  CountingClock clock;
   EtcdThreads patient({.endpoints = {etcd.proxy.endpoint()}, .timeout = absl::Minutes(1)}, &clock);
   etcd.proxy.Hold();
-  const absl::Time sent = clock.Now();
+  const absl::Time sent = clock.hand.Now();
   const EtcdLease lease({.etcd = &patient, .ttl = kTtl});
-  absl::SleepFor(absl::Milliseconds(200));  // or else the test shows less
+  // The lease has asked for the time when it was made, and its runner has before it sends.
+  AwaitTrue([&] { return clock.asked() == 2; });
   CHECK_FALSE(lease.Surely());
-  clock.Advance(0.5 * kTtl);
+  // The next renewal, which counts from a later time, is not due yet.
+  clock.hand.Advance(0.15 * kTtl);
   etcd.proxy.Release();
   AwaitTrue([&] { return lease.id() != 0; });
-  CHECK(lease.confirmed() <= sent + 0.5 * kTtl);
+  CHECK(lease.confirmed() == sent);
   CHECK(lease.Surely());
   etcd.proxy.Hold();
-  clock.Advance(0.3 * kTtl);
+  clock.hand.Advance(0.55 * kTtl);
+  CHECK(lease.Surely());
+  clock.hand.Advance(0.1 * kTtl);
   CHECK_FALSE(lease.Surely());
   etcd.proxy.Release();
 }
