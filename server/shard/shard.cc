@@ -20,18 +20,8 @@
 namespace evenshard {
 namespace {
 
-// Statistics show no shorter wait: every update waits a moment for its slowest worker.
-constexpr absl::Duration kShortestWait = absl::Seconds(1);
-
 std::string Rounded(absl::Duration duration) {
   return absl::FormatDuration(absl::Trunc(duration, absl::Seconds(1)));
-}
-
-// Returns the update that has waited longest, or updates.end().
-std::vector<UpdatePolicy::Pending>::const_iterator Oldest(
-    const std::vector<UpdatePolicy::Pending>& updates) {
-  return absl::c_min_element(updates,
-                             [](const auto& a, const auto& b) { return a.since < b.since; });
 }
 
 }  // namespace
@@ -275,20 +265,12 @@ void Shard::CheckWaits() {
   // The order of these two calls matters: a worker that has left before its push is found missing
   // will never push, but one whose push is found missing may push and leave right afterwards.
   const std::vector<uint32_t> left = membership_.HaveLeft();
-  const std::vector<UpdatePolicy::Pending> updates = policy_->PendingUpdates();
-  for (const UpdatePolicy::Pending& update : updates) {
-    for (const uint32_t rank : update.missing) {
-      if (!absl::c_binary_search(left, rank)) continue;
-      Fail(absl::AbortedError(absl::StrCat(
-          membership_.Describe(rank), " has finished, and others go on to iteration ",
-          update.iteration,
-          ", which needs it; under SYNC all workers train equally long, but for PyTorch"
-          " scripts in `with optimizer.join():`")));
-      return;
-    }
+  const PendingUpdates updates = policy_->PendingUpdates();
+  if (const absl::Status status = CheckNoneHasFinished(updates, left, membership_); !status.ok()) {
+    return Fail(status);
   }
-  const auto oldest = Oldest(updates);
-  const bool any = oldest != updates.end();
+  const UpdatePolicy::Pending* const oldest = Oldest(updates);
+  const bool any = oldest != nullptr;
   const absl::Time now = clock_->Now();
   const absl::Duration limit = config_.worker_patience();
   waited_for_coordinator_ = std::max(waited_for_coordinator_, WaitedForCoordinator(updates, now));
@@ -309,8 +291,7 @@ void Shard::CheckWaits() {
   }
 }
 
-absl::Time Shard::WaitedForCoordinator(const std::vector<UpdatePolicy::Pending>& updates,
-                                       absl::Time now) const {
+absl::Time Shard::WaitedForCoordinator(const PendingUpdates& updates, absl::Time now) const {
   absl::MutexLock lock(&view_mutex_);
   if (has_lost_slot_) return now;
   absl::Time until = absl::InfinitePast();
@@ -383,14 +364,7 @@ ShardStats Shard::Stats() const {
   membership_.Fill(&stats);
   if (has_failed()) stats.set_failure(std::string(failure().message()));
   snapshots_.FillProgress(stats.mutable_progress());
-  const std::vector<UpdatePolicy::Pending> updates = policy_->PendingUpdates();
-  const auto oldest = Oldest(updates);
-  if (oldest == updates.end()) return stats;
-  const absl::Duration waited = clock_->Now() - oldest->since;
-  if (waited < kShortestWait) return stats;
-  stats.mutable_wait()->set_iteration(oldest->iteration);
-  stats.mutable_wait()->set_seconds(absl::ToDoubleSeconds(waited));
-  stats.mutable_wait()->mutable_worker()->Add(oldest->missing.begin(), oldest->missing.end());
+  FillWait(policy_->PendingUpdates(), clock_->Now(), &stats);
   return stats;
 }
 

@@ -21,6 +21,7 @@
 #include "server/session/membership.h"
 #include "server/session/worker_session.h"
 #include "server/shard/stall_log.h"
+#include "server/shard/update_waits.h"
 #include "server/store/chunk_observer.h"
 #include "server/store/parameter_store.h"
 #include "server/store/shard_counters.h"
@@ -201,8 +202,7 @@ class Shard {
   // latest of these ranks got its holder. The coordinator decides how long that lasts, and
   // everybody may be held up by it: a stream is not read while what it has brought waits for a
   // lower rank's push (update.deterministic).
-  absl::Time WaitedForCoordinator(const std::vector<UpdatePolicy::Pending>& updates,
-                                  absl::Time now) const;
+  absl::Time WaitedForCoordinator(const PendingUpdates& updates, absl::Time now) const;
   // Fails the run if an error of the policy says that it must.
   void FailIfFatal(const absl::Status& status);
   void End(const absl::Status& reason);
