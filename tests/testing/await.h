@@ -5,13 +5,14 @@
 
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
+#include "tests/testing/patience.h"
 
 namespace evenshard {
 
-// Polls until the condition holds. The test fails after 60 s.
+// Polls until the condition holds. The test fails after kPatience.
 template <typename Condition>
 void AwaitTrue(Condition condition) {
-  const absl::Time deadline = absl::Now() + absl::Seconds(60);
+  const absl::Time deadline = absl::Now() + kPatience;
   while (!condition()) {
     REQUIRE(absl::Now() < deadline);
     absl::SleepFor(absl::Milliseconds(1));

@@ -16,6 +16,8 @@
 #include <utility>
 #include <vector>
 
+#include "absl/time/time.h"
+#include "tests/testing/patience.h"
 #include "tools/launch/child_process.h"
 
 namespace evenshard {
@@ -62,10 +64,9 @@ class Program {
  private:
   // Waits for output. Returns false at its end.
   bool Collect() {
-    constexpr int kPatienceMilliseconds = 60000;
     pollfd fd = {process_.output, POLLIN, 0};
     INFO("no output, and no end, for too long; so far:\n" << output_);
-    REQUIRE(poll(&fd, 1, kPatienceMilliseconds) == 1);
+    REQUIRE(poll(&fd, 1, static_cast<int>(absl::ToInt64Milliseconds(kPatience))) == 1);
     char buffer[4096];
     const ssize_t size = read(process_.output, buffer, sizeof(buffer));
     if (size > 0) output_.append(buffer, size);
