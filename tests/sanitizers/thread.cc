@@ -320,14 +320,17 @@ grpc_slice grpc_slice_new_with_user_data(void* data, size_t size, void (*destroy
       lent);
 }
 
-const char* __tsan_default_options() { return "second_deadlock_stack=1"; }
+// More memory than there is must be refused, as it is without the sanitizer.
+const char* __tsan_default_options() {
+  return "second_deadlock_stack=1:allocator_may_return_null=1";
+}
 
 // gRPC orders what its own threads do to memory by atomics, which are not seen: what it allocates,
 // fills and frees, itself and in the libraries that it calls, is not looked at. The same goes for
 // the text of a status, for the last of the slices of a buffer, which frees it, for Abseil's own
-// list of the locks that are held and its pool of random numbers, for spdlog's registry, which is
-// made at its first use, and for memory that oneDNN's threads write to. In which order gRPC takes
-// its own locks is not for us to mend.
+// list of the locks that are held and its pool of random numbers, for spdlog's registry and a
+// default text of protobuf, which are made at their first use, and for memory that oneDNN's threads
+// write to. In which order gRPC takes its own locks is not for us to mend.
 const char* __tsan_default_suppressions() {
   return "called_from_lib:libgpr.so\n"
          "called_from_lib:libgrpc.so\n"
@@ -341,6 +344,7 @@ const char* __tsan_default_suppressions() {
          "called_from_lib:libdnnl.so\n"
          "race:absl::*::Status::Unref\n"
          "race:spdlog::details::registry::registry\n"
+         "race:google::protobuf::internal::LazyString::Init\n"
          "race:grpc::internal::CallOpClientRecvStatus::FinishOp\n"
          "race:grpc::Slice::~Slice\n"
          "deadlock:libgrpc.so\n"
