@@ -118,6 +118,15 @@ absl::StatusOr<FloatBuffer> FloatBuffer::Map(const SharedBuffer& place, int64_t 
   return FloatBuffer(data, floats);
 }
 
+void FloatBuffer::GiveBack(int64_t begin) {
+  const size_t page = sysconf(_SC_PAGESIZE);
+  const size_t first = (BytesOf(begin) + page - 1) / page * page;
+  if (first >= BytesOf(size_)) return;
+  // A file keeps its pages unless they are removed from it.
+  madvise(reinterpret_cast<char*>(data_) + first, BytesOf(size_) - first,
+          place_.name().empty() ? MADV_DONTNEED : MADV_REMOVE);
+}
+
 FloatBuffer::~FloatBuffer() {
   if (data_ != nullptr) munmap(data_, BytesOf(size_));
   if (!place_.name().empty()) close(static_cast<int>(place_.file()));

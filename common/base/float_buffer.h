@@ -44,6 +44,10 @@ class FloatBuffer {
   absl::Span<float> span() { return {data_, static_cast<size_t>(size_)}; }
   absl::Span<const float> span() const { return {data_, static_cast<size_t>(size_)}; }
 
+  // Gives the kernel the whole pages back that begin at a float or later. What was in them is zero
+  // then.
+  void GiveBack(int64_t begin);
+
   // Where other processes find the buffer. The name is empty unless AllocateShared made it.
   const SharedBuffer& place() const { return place_; }
 

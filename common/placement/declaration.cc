@@ -37,6 +37,7 @@ std::string TextDifference(absl::string_view what, const google::protobuf::Messa
 
 std::string Text(const DeclaredTensor& tensor) {
   return absl::StrCat(tensor.name(), " [", absl::StrJoin(tensor.shape(), ", "), "]",
+                      tensor.type() == FLOAT32 ? "" : " of " + Encoding_Name(tensor.type()),
                       RoleText(tensor.role()),
                       tensor.has_layer() ? absl::StrCat(", of layer ", tensor.layer()) : "");
 }

@@ -15,6 +15,7 @@
 #include "common/base/status_macros.h"
 #include "common/placement/layer_initializer.h"
 #include "common/placement/model_zoo.h"
+#include "common/wire/encoding.h"
 
 namespace evenshard {
 namespace {
@@ -24,6 +25,8 @@ using LayerSpecs = google::protobuf::RepeatedPtrField<LayerSpec>;
 // Sizes are checked against these limits before they are multiplied, so no product overflows.
 constexpr int64_t kMaxElements = int64_t{1} << 36;  // 256 GiB of float32
 constexpr int64_t kMaxActivation = (int64_t{1} << 31) - 1;
+
+constexpr int64_t kAlignmentBytes = kAlignment * int64_t{sizeof(float)};
 
 constexpr size_t kMaxNameLength = 512;  // of a tensor that a worker declares
 
@@ -36,6 +39,8 @@ int64_t LimitedProduct(const std::vector<int64_t>& factors, int64_t limit) {
   }
   return product;
 }
+
+int64_t RoundUp(int64_t n, int64_t unit) { return (n + unit - 1) / unit * unit; }
 
 absl::string_view KindName(const LayerSpec& spec) {
   return LayerSpec::descriptor()->FindFieldByNumber(spec.kind_case())->name();
@@ -156,8 +161,13 @@ class ModelBuilder {
       added.name = layer;
       added.first_tensor = static_cast<int>(model_.tensors_.size());
     }
+    if (declared.type() != FLOAT32 && declared.role() != DeclaredTensor::PARAMETER) {
+      return absl::InvalidArgumentError(absl::StrCat(
+          name, " is ", EncodingName(declared.type()),
+          " and no parameter, allowed: FLOAT32, in which all travels that is no parameter"));
+    }
     RETURN_IF_ERROR(AddTensor(name, std::move(shape), {Initializer::kZeros},
-                              static_cast<TensorRole>(declared.role())));
+                              static_cast<TensorRole>(declared.role()), declared.type()));
     ++model_.layers_.back().tensor_count;
     model_.layers_.back().elements += model_.tensors_.back().size;
     return absl::OkStatus();
@@ -182,7 +192,7 @@ class ModelBuilder {
     const std::vector<Tensor> full = std::exchange(model_.tensors_, {});
     model_.parameter_count_ = 0;
     model_.element_count_ = 0;
-    model_.buffer_size_ = 0;
+    model_.buffer_size_ = model_.parameter_bytes_ = model_.gradient_bytes_ = 0;
     for (const Tensor& tensor : full) {
       RETURN_IF_ERROR(
           AddTensor(tensor.name, {tensor.size / factor}, tensor.initializer, tensor.role));
@@ -415,7 +425,7 @@ class ModelBuilder {
   }
 
   absl::Status AddTensor(std::string name, std::vector<int64_t> shape, Initializer initializer,
-                         TensorRole role = TensorRole::kParameter) {
+                         TensorRole role = TensorRole::kParameter, Encoding type = FLOAT32) {
     Tensor tensor;
     tensor.size = LimitedProduct(shape, kMaxElements - model_.element_count_);
     if (tensor.size < 0) {
@@ -428,9 +438,15 @@ class ModelBuilder {
     tensor.offset = model_.buffer_size_;
     tensor.initializer = initializer;
     tensor.role = role;
+    tensor.type = type;
+    tensor.parameters_begin = model_.parameter_bytes_;
+    tensor.gradient_begin = model_.gradient_bytes_;
     if (role == TensorRole::kParameter) model_.parameter_count_ += tensor.size;
     model_.element_count_ += tensor.size;
-    model_.buffer_size_ += (tensor.size + kAlignment - 1) / kAlignment * kAlignment;
+    model_.buffer_size_ += RoundUp(tensor.size, kAlignment);
+    model_.parameter_bytes_ += RoundUp(EncodedBytes(type, tensor.size), kAlignmentBytes);
+    model_.gradient_bytes_ +=
+        RoundUp(EncodedBytes(tensor.gradient_type(), tensor.size), kAlignmentBytes);
     model_.tensors_.push_back(std::move(tensor));
     return absl::OkStatus();
   }

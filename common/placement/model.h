@@ -7,6 +7,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "proto/encoding.pb.h"
 #include "proto/model.pb.h"
 
 namespace evenshard {
@@ -49,14 +50,21 @@ enum class TensorRole {
   kBuffer = DeclaredTensor::BUFFER,
 };
 
-// One tensor of a model, float32, row-major.
+// One tensor of a model, row-major. Its master at the shards is float32.
 struct Tensor {
   std::string name;            // "fc6/weight"
   std::vector<int64_t> shape;  // {4096, 25088}
   int64_t size = 0;            // elements
-  int64_t offset = 0;          // first element in a worker's buffer, a multiple of 16
+  int64_t offset = 0;          // first element in a worker's float32 buffer, a multiple of 16
   Initializer initializer;
   TensorRole role = TensorRole::kParameter;
+  Encoding type = FLOAT32;       // of its parameters in a worker's memory
+  int64_t parameters_begin = 0;  // where they lie there, in bytes, a multiple of 64
+  int64_t gradient_begin = 0;    // the same of its gradient
+
+  // The type of its gradient there. Gradients of FLOAT16 parameters have a scale, and without it
+  // FLOAT16 cannot hold them.
+  Encoding gradient_type() const { return type == BFLOAT16 ? BFLOAT16 : FLOAT32; }
 };
 
 // Stands in Layer::inputs for the images, which no layer computes.
@@ -82,8 +90,12 @@ struct Layer {
 // the same order ("model order"). A residual block is flattened into that list: first its body,
 // then its shortcut, then its end, a layer with the block's name.
 //
-// A worker keeps all parameters in one buffer of buffer_size() floats, and all gradients in
-// another. Every tensor begins at a 64-byte boundary of the buffer, and the gaps are 0.
+// A worker keeps all parameters in one buffer, and all gradients in another. Every tensor begins at
+// a 64-byte boundary of the buffer, and the gaps are 0. If all tensors are FLOAT32, as those of all
+// models are that workers do not bring, both buffers are of buffer_size() floats. Otherwise each
+// tensor takes what its type needs. What is assigned is float32 whatever the type, and lies in the
+// buffer of the gradients as a float32 model would (Tensor::offset); so this buffer always has
+// buffer_size() floats, of which training uses the first gradient_bytes().
 class Model {
  public:
   // A model that workers bring has layers of which only the names and the tensors are known, and no
@@ -105,6 +117,9 @@ class Model {
   // The elements of all tensors.
   int64_t element_count() const { return element_count_; }
   int64_t buffer_size() const { return buffer_size_; }
+  // The bytes of a worker's parameters, and of its gradients, multiples of 64.
+  int64_t parameter_bytes() const { return parameter_bytes_; }
+  int64_t gradient_bytes() const { return gradient_bytes_; }
   // A range [begin, begin + size) of floats in a worker's buffer.
   struct Range {
     int64_t begin;
@@ -123,6 +138,8 @@ class Model {
   int64_t parameter_count_ = 0;
   int64_t element_count_ = 0;
   int64_t buffer_size_ = 0;
+  int64_t parameter_bytes_ = 0;
+  int64_t gradient_bytes_ = 0;
 };
 
 // Errors: INVALID_ARGUMENT if a batch normalisation would see only one value per channel, since it

@@ -14,6 +14,8 @@
 #include "common/placement/plan.h"
 #include "common/placement/plan_choice.h"
 #include "common/placement/simulator/planned_run.h"
+#include "common/placement/tensor_encoding.h"
+#include "common/wire/encoding.h"
 #include "proto/config.pb.h"
 
 namespace evenshard {
@@ -50,21 +52,35 @@ class PlannedConfig : public Config {
   const Plan& plan() const { return choice_.plan; }
   // The plan, and why it and its chunks are as they are.
   const PlanChoice& plan_choice() const { return choice_; }
-  // The encodings of the pushes of a chunk, and of the answers: those of `exchange`, but FLOAT32
-  // for buffers and where values are assigned.
+  // The encodings of the pushes of a chunk, and of the answers. What is assigned is FLOAT32.
   Encoding GradientEncoding(bool assigned, const Chunk& chunk) const {
-    return assigned || IsBuffer(chunk) ? FLOAT32 : proto().exchange().gradient_encoding();
+    return assigned ? FLOAT32 : GradientEncodingOf(proto().exchange(), TensorOf(chunk));
   }
   Encoding ParameterEncoding(const Chunk& chunk) const {
-    return IsBuffer(chunk) ? FLOAT32 : proto().exchange().parameter_encoding();
+    return ParameterEncodingOf(proto().exchange(), TensorOf(chunk));
+  }
+  // Where a chunk lies in the buffers of a worker, and in which type. One of 16 bits is the chunk's
+  // encoding. A FLOAT32 one may travel in another.
+  struct Place {
+    Encoding type = FLOAT32;
+    int64_t begin = 0;  // bytes
+    int64_t bytes = 0;
+  };
+  Place GradientPlace(bool assigned, const Chunk& chunk) const {
+    const Tensor& tensor = TensorOf(chunk);
+    return assigned ? PlaceOf(FLOAT32, EncodedBytes(FLOAT32, tensor.offset), chunk)
+                    : PlaceOf(tensor.gradient_type(), tensor.gradient_begin, chunk);
+  }
+  Place ParameterPlace(const Chunk& chunk) const {
+    const Tensor& tensor = TensorOf(chunk);
+    return PlaceOf(tensor.type, tensor.parameters_begin, chunk);
   }
   // Whether what is pushed of a chunk, and what comes of it, must be finite.
   bool MustBeFinite(const Chunk& chunk) const {
     return !IsBuffer(chunk) && proto().optimizer().kind() != OptimizerConfig::MEAN;
   }
-  bool IsBuffer(const Chunk& chunk) const {
-    return model_.tensors()[chunk.tensor].role == TensorRole::kBuffer;
-  }
+  bool IsBuffer(const Chunk& chunk) const { return TensorOf(chunk).role == TensorRole::kBuffer; }
+  const Tensor& TensorOf(const Chunk& chunk) const { return model_.tensors()[chunk.tensor]; }
   // The input of a simulation. It refers to this config.
   PlannedRun planned_run() const { return {proto(), model_, choice_.plan}; }
 
@@ -84,6 +100,9 @@ class PlannedConfig : public Config {
                                             const Declaration& declaration);
   // Checks everything, and makes the model and the plan.
   absl::Status Complete();
+  static Place PlaceOf(Encoding type, int64_t tensor_begin, const Chunk& chunk) {
+    return {type, tensor_begin + EncodedBytes(type, chunk.begin), EncodedBytes(type, chunk.size)};
+  }
 
   Declaration declaration_;
   Model model_;

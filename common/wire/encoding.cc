@@ -59,10 +59,13 @@ void Decode(Encoding encoding, const Segments& data, float* out) {
     });
     return;
   }
-  char* bytes = reinterpret_cast<char*>(out);
+  Copy(data, reinterpret_cast<char*>(out));
+}
+
+void Copy(const Segments& data, char* out) {
   for (const absl::Span<const char> segment : data) {
-    std::memcpy(bytes, segment.data(), segment.size());
-    bytes += segment.size();
+    std::memcpy(out, segment.data(), segment.size());
+    out += segment.size();
   }
 }
 

@@ -50,6 +50,9 @@ void Encode(Encoding encoding, absl::Span<const float> values, char* out);
 // Writes the elements in `data` to `out`. REQUIRES: `data` holds a whole number of elements.
 void Decode(Encoding encoding, const Segments& data, float* out);
 
+// Writes the bytes in `data` to `out` as they are.
+void Copy(const Segments& data, char* out);
+
 // Replaces values by what Decode makes of them after Encode. Changes nothing if one of them would
 // not stay finite.
 void RoundTo(Encoding encoding, absl::Span<float> values);

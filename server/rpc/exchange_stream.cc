@@ -222,7 +222,8 @@ void ExchangeStream::Reply(uint32_t chunk, uint64_t iteration) {
     if (SharesMemory()) ++shared_writes_;
   }
   if (SharesMemory()) {
-    reply.written_version = session_->buffers()->Write(shard_->chunk(chunk), reply.base_version);
+    reply.written_version =
+        session_->buffers()->Write(shard_->config(), shard_->chunk(chunk), reply.base_version);
   }
   {
     absl::MutexLock lock(&mutex_);

@@ -50,7 +50,8 @@ absl::Status CheckSameConfig(const PlannedConfig& config, const JoinRequest& req
 }
 
 // Returns OK if the worker speaks the encodings of the exchange.
-absl::Status CheckEncodings(const ExchangeConfig& exchange, const JoinRequest& request) {
+absl::Status CheckEncodings(const PlannedConfig& config, const JoinRequest& request) {
+  const ExchangeConfig& exchange = config.proto().exchange();
   const auto speaks = [&](int encoding) {
     const auto& listed = request.encodings();
     return encoding == FLOAT32 || std::find(listed.begin(), listed.end(), encoding) != listed.end();
@@ -62,6 +63,12 @@ absl::Status CheckEncodings(const ExchangeConfig& exchange, const JoinRequest& r
     return absl::FailedPreconditionError(
         absl::StrCat("worker ", request.worker(), " does not speak ", EncodingName(encoding),
                      ", which is the run's exchange.", field, ", but ", EncodingNames(speaks)));
+  }
+  for (const Tensor& tensor : config.model().tensors()) {
+    if (speaks(tensor.type)) continue;
+    return absl::FailedPreconditionError(
+        absl::StrCat("worker ", request.worker(), " does not speak ", EncodingName(tensor.type),
+                     ", the type of ", tensor.name, ", but ", EncodingNames(speaks)));
   }
   return absl::OkStatus();
 }
@@ -83,7 +90,7 @@ absl::Status CheckVersions(const JoinRequest& request, int shard) {
 absl::Status CheckJoin(const PlannedConfig& config, const JoinRequest& request, int shard) {
   RETURN_IF_ERROR(CheckVersions(request, shard));
   RETURN_IF_ERROR(CheckSameConfig(config, request, shard));
-  return CheckEncodings(config.proto().exchange(), request);
+  return CheckEncodings(config, request);
 }
 
 }  // namespace evenshard

@@ -3,9 +3,9 @@
 #include <tuple>
 #include <utility>
 
-#include "absl/algorithm/container.h"
 #include "absl/strings/str_cat.h"
 #include "common/net/same_host.h"
+#include "common/wire/encoding.h"
 
 namespace evenshard {
 
@@ -22,10 +22,12 @@ absl::StatusOr<std::shared_ptr<WorkerBuffers>> WorkerBuffers::Map(const PlannedC
   }
   auto buffers = std::make_shared<WorkerBuffers>();
   const SharedBuffers& offered = request.shared_buffers();
-  for (const auto& [name, place, buffer] :
-       {std::tuple("gradients", &offered.gradients(), &buffers->gradients),
-        std::tuple("parameters", &offered.parameters(), &buffers->parameters)}) {
-    absl::StatusOr<FloatBuffer> mapped = FloatBuffer::Map(*place, config.model().buffer_size());
+  const Model& model = config.model();
+  const auto parameter_floats = model.parameter_bytes() / static_cast<int64_t>(sizeof(float));
+  for (const auto& [name, place, floats, buffer] :
+       {std::tuple("gradients", &offered.gradients(), model.buffer_size(), &buffers->gradients),
+        std::tuple("parameters", &offered.parameters(), parameter_floats, &buffers->parameters)}) {
+    absl::StatusOr<FloatBuffer> mapped = FloatBuffer::Map(*place, floats);
     if (!mapped.ok()) {
       return absl::Status(mapped.status().code(),
                           absl::StrCat(name, ": ", mapped.status().message()));
@@ -35,15 +37,20 @@ absl::StatusOr<std::shared_ptr<WorkerBuffers>> WorkerBuffers::Map(const PlannedC
   return buffers;
 }
 
-Segments WorkerBuffers::GradientOf(const Chunk& chunk) const {
-  const float* const first = gradients.span().data() + chunk.model_offset;
-  return {{reinterpret_cast<const char*>(first), chunk.size * sizeof(float)}};
+Segments WorkerBuffers::GradientOf(const PlannedConfig& config, bool assigned,
+                                   const Chunk& chunk) const {
+  const PlannedConfig::Place place = config.GradientPlace(assigned, chunk);
+  return {{reinterpret_cast<const char*>(gradients.span().data()) + place.begin,
+           static_cast<size_t>(place.bytes)}};
 }
 
-uint64_t WorkerBuffers::Write(StoredChunk& chunk, std::optional<uint64_t> held_version) {
+uint64_t WorkerBuffers::Write(const PlannedConfig& config, StoredChunk& chunk,
+                              std::optional<uint64_t> held_version) {
   absl::ReaderMutexLock lock(&chunk.mutex);
   if (chunk.version() != held_version) {
-    absl::c_copy(chunk.parameters(), parameters.data() + chunk.info().model_offset);
+    const PlannedConfig::Place place = config.ParameterPlace(chunk.info());
+    Encode(place.type, chunk.parameters(),
+           reinterpret_cast<char*>(parameters.data()) + place.begin);
   }
   return chunk.version();
 }

@@ -15,7 +15,7 @@
 namespace evenshard {
 
 // The two buffers that a worker on the shard's host shares, as the shard has mapped them. Each
-// holds the whole model in the model's layout (see SharedBuffers in proto/parameter_server.proto).
+// holds the whole model, as Model says (see SharedBuffers in proto/parameter_server.proto).
 // The worker writes the gradient of a chunk and reads its parameters only while it has no
 // unanswered push of that chunk.
 struct WorkerBuffers {
@@ -29,12 +29,14 @@ struct WorkerBuffers {
   static absl::StatusOr<std::shared_ptr<WorkerBuffers>> Map(const PlannedConfig& config,
                                                             const JoinRequest& request);
 
-  // Returns a view of the worker's gradient of a chunk.
-  Segments GradientOf(const Chunk& chunk) const;
+  // Returns a view of a chunk in the worker's memory of gradients: its gradient, or what is
+  // assigned to it.
+  Segments GradientOf(const PlannedConfig& config, bool assigned, const Chunk& chunk) const;
 
   // Copies the current parameters of a chunk to the worker's memory, unless it has this version,
   // and returns their version. Acquires the chunk's lock.
-  uint64_t Write(StoredChunk& chunk, std::optional<uint64_t> held_version);
+  uint64_t Write(const PlannedConfig& config, StoredChunk& chunk,
+                 std::optional<uint64_t> held_version);
 };
 
 }  // namespace evenshard

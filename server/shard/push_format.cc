@@ -71,12 +71,13 @@ absl::Status CheckFormat(const PlannedConfig& config, const Gradient& gradient,
   const Tensor& tensor = config.model().tensors()[chunk.tensor];
   const Encoding encoding = config.GradientEncoding(header.assigned.has_value(), chunk);
   if (header.encoding != encoding) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("worker ", header.worker, " pushed chunk ", chunk.id, " as ",
-                     EncodingName(header.encoding), "; allowed: ", EncodingName(encoding),
-                     header.assigned.has_value() ? ", as for all that is assigned"
-                     : config.IsBuffer(chunk)    ? ", as for every buffer"
-                                                 : ", the run's exchange.gradient_encoding"));
+    return absl::InvalidArgumentError(absl::StrCat(
+        "worker ", header.worker, " pushed chunk ", chunk.id, " as ", EncodingName(header.encoding),
+        "; allowed: ", EncodingName(encoding),
+        header.assigned.has_value()         ? ", as for all that is assigned"
+        : config.IsBuffer(chunk)            ? ", as for every buffer"
+        : tensor.gradient_type() != FLOAT32 ? absl::StrCat(", the type of ", tensor.name)
+                                            : ", the run's exchange.gradient_encoding"));
   }
   if (header.assigned.has_value()) {
     RETURN_IF_ERROR(CheckAssigned(config, header, chunk));

@@ -220,7 +220,8 @@ absl::Status Shard::PushShared(WorkerSession& session, const GradientHeader& hea
   ASSIGN_OR_RETURN(const int index, IndexOfPush(session, header, *store_, index_));
   Gradient gradient{header, {}, session.buffers()};
   if (header.has_data()) {
-    gradient.data = session.buffers()->GradientOf(store_->chunks()[index].info());
+    gradient.data = session.buffers()->GradientOf(config_, header.assigned.has_value(),
+                                                  store_->chunks()[index].info());
   }
   return Take(index, session, std::move(gradient), std::move(sink));
 }

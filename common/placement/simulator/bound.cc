@@ -7,19 +7,33 @@
 #include <vector>
 
 #include "common/config/config_contract.h"
+#include "common/placement/tensor_encoding.h"
 #include "common/wire/encoding.h"
 
 namespace evenshard {
 namespace {
 
-// Elements, and those of them on each shard.
-struct Amount {
-  double elements = 0;
+// The bytes of some tensors, and those of them on each shard.
+struct Bytes {
+  double all = 0;
   std::vector<double> on_shard;
 
-  void Add(const Chunk& chunk) {
-    elements += chunk.size;
-    on_shard[chunk.shard] += chunk.size;
+  void Add(const Chunk& chunk, Encoding encoding) {
+    const double bytes = EncodedBytes(encoding, chunk.size);
+    all += bytes;
+    on_shard[chunk.shard] += bytes;
+  }
+};
+
+// Of gradients and of parameters.
+struct Amount {
+  Bytes pushed;
+  Bytes pulled;
+
+  void Add(const PlannedRun& run, const Chunk& chunk) {
+    const Tensor& tensor = run.model.tensors()[chunk.tensor];
+    pushed.Add(chunk, GradientEncodingOf(run.config.exchange(), tensor));
+    pulled.Add(chunk, ParameterEncodingOf(run.config.exchange(), tensor));
   }
 };
 
@@ -30,13 +44,12 @@ class BoundTerms {
       : run_(run),
         rates_(rates),
         times_(layer_times),
-        gradient_bytes_(EncodedBytes(run.config.exchange().gradient_encoding(), 1)),
-        parameter_bytes_(EncodedBytes(run.config.exchange().parameter_encoding(), 1)),
         is_sequential_(run.config.exchange().schedule() == ExchangeConfig::SEQUENTIAL),
         is_sync_(run.config.update().policy() != Update::ASYNC),
         clips_(ClipsMean(run.config)),
         fastest_(*std::min_element(rates.worker_slowdown.begin(), rates.worker_slowdown.end())),
-        all_{.on_shard = std::vector<double>(run.plan.shards())},
+        all_{.pushed = {.on_shard = std::vector<double>(run.plan.shards())},
+             .pulled = {.on_shard = std::vector<double>(run.plan.shards())}},
         trained_(all_),
         whole_(all_) {
     for (const LayerTime& time : layer_times) {
@@ -44,7 +57,7 @@ class BoundTerms {
       all_backward_ += time.backward_seconds;
     }
     for (const Chunk& chunk : run.plan.chunks()) {
-      if (IsTrained(chunk)) whole_.Add(chunk);
+      if (IsTrained(chunk)) whole_.Add(run_, chunk);
     }
   }
 
@@ -86,8 +99,8 @@ class BoundTerms {
     for (int i = 0; i < layer.tensor_count; ++i) {
       for (const uint32_t id : run_.plan.chunks_of_tensor(layer.first_tensor + i)) {
         const Chunk& chunk = run_.plan.chunks()[id];
-        all_.Add(chunk);
-        if (IsTrained(chunk)) trained_.Add(chunk);
+        all_.Add(run_, chunk);
+        if (IsTrained(chunk)) trained_.Add(run_, chunk);
       }
     }
   }
@@ -98,26 +111,26 @@ class BoundTerms {
 
   // The times in which an amount passes a link of a shard, once for a worker.
   double InSeconds(const Amount& amount, int shard) const {
-    return gradient_bytes_ * amount.on_shard[shard] / rates_.shard_link[shard];
+    return amount.pushed.on_shard[shard] / rates_.shard_link[shard];
   }
   double OutSeconds(const Amount& amount, int shard) const {
-    return parameter_bytes_ * amount.on_shard[shard] / rates_.shard_link[shard];
+    return amount.pulled.on_shard[shard] / rates_.shard_link[shard];
   }
   // The time in which a shard takes gradients in, once for a worker.
   double TakeInSeconds(const Amount& amount, int shard) const {
     return std::max(InSeconds(amount, shard),
-                    gradient_bytes_ * amount.on_shard[shard] / rates_.shard_processing[shard]);
+                    amount.pushed.on_shard[shard] / rates_.shard_processing[shard]);
   }
   // The times in which a worker pushes and pulls an amount, if it is alone.
   double PushSeconds(const Amount& amount, int rank) const {
-    double seconds = gradient_bytes_ * amount.elements / rates_.worker_link[rank];
+    double seconds = amount.pushed.all / rates_.worker_link[rank];
     for (int shard = 0; shard < run_.plan.shards(); ++shard) {
       seconds = std::max(seconds, InSeconds(amount, shard));
     }
     return seconds;
   }
   double PullSeconds(const Amount& amount, int rank) const {
-    double seconds = parameter_bytes_ * amount.elements / rates_.worker_link[rank];
+    double seconds = amount.pulled.all / rates_.worker_link[rank];
     for (int shard = 0; shard < run_.plan.shards(); ++shard) {
       seconds = std::max(seconds, OutSeconds(amount, shard));
     }
@@ -168,8 +181,8 @@ class BoundTerms {
     const double slowest_link =
         *std::min_element(rates_.worker_link.begin(), rates_.worker_link.end());
     const int workers = rates_.worker_link.size();
-    bound_.push_seconds = gradient_bytes_ * all_.elements / slowest_link;
-    bound_.pull_seconds = parameter_bytes_ * all_.elements / slowest_link;
+    bound_.push_seconds = all_.pushed.all / slowest_link;
+    bound_.pull_seconds = all_.pulled.all / slowest_link;
     for (int shard = 0; shard < run_.plan.shards(); ++shard) {
       bound_.push_seconds = std::max(bound_.push_seconds, workers * TakeInSeconds(all_, shard));
       bound_.pull_seconds = std::max(bound_.pull_seconds, workers * OutSeconds(all_, shard));
@@ -180,8 +193,6 @@ class BoundTerms {
   const PlannedRun& run_;
   const ClusterRates& rates_;
   const absl::Span<const LayerTime> times_;
-  const double gradient_bytes_;  // of an element
-  const double parameter_bytes_;
   const bool is_sequential_;
   const bool is_sync_;
   const bool clips_;

@@ -23,6 +23,7 @@
 #include "common/placement/simulator/fabric.h"
 #include "common/placement/simulator/representatives.h"
 #include "common/placement/simulator/worker_model.h"
+#include "common/placement/tensor_encoding.h"
 #include "common/wire/encoding.h"
 
 namespace evenshard {
@@ -40,8 +41,8 @@ class Cluster final : private EventQueue::Target, private WorkerModel::Network {
         timeline_bins_(options.timeline_bins),
         rates_(rates),
         representatives_(RepresentativesOf(rates, options.representatives)),
-        gradient_bytes_(ChunkBytes(run, run.config.exchange().gradient_encoding())),
-        parameter_bytes_(ChunkBytes(run, run.config.exchange().parameter_encoding())),
+        gradient_bytes_(ChunkBytes(run, GradientEncodingOf)),
+        parameter_bytes_(ChunkBytes(run, ParameterEncodingOf)),
         layers_(run, layer_times),
         shards_(run.plan.shards()),
         pushes_({.source_rates = WorkerLinks(),
@@ -146,10 +147,14 @@ class Cluster final : private EventQueue::Target, private WorkerModel::Network {
   }
 
   // Buffers travel only when they change.
-  static std::vector<double> ChunkBytes(const PlannedRun& run, Encoding encoding) {
+  static std::vector<double> ChunkBytes(const PlannedRun& run,
+                                        Encoding (*encoding_of)(const ExchangeConfig&,
+                                                                const Tensor&)) {
     std::vector<double> bytes;
     for (const Chunk& chunk : run.plan.chunks()) {
-      const bool is_buffer = run.model.tensors()[chunk.tensor].role == TensorRole::kBuffer;
+      const Tensor& tensor = run.model.tensors()[chunk.tensor];
+      const Encoding encoding = encoding_of(run.config.exchange(), tensor);
+      const bool is_buffer = tensor.role == TensorRole::kBuffer;
       bytes.push_back(is_buffer ? 0 : EncodedBytes(encoding, chunk.size));
     }
     return bytes;

@@ -56,6 +56,25 @@ TEST_CASE("a shared buffer is the same memory for whoever maps it") {
   CHECK(absl::IsNotFound(FloatBuffer::Map(place, 100'000).status()));
 }
 
+TEST_CASE("pages that are given back are zero, and those before them stay") {
+  const int64_t floats = 1 << 20;
+  absl::StatusOr<FloatBuffer> own = FloatBuffer::Allocate(floats);
+  absl::StatusOr<FloatBuffer> shared = FloatBuffer::AllocateShared(floats);
+  for (absl::StatusOr<FloatBuffer>* const buffer : {&own, &shared}) {
+    REQUIRE(buffer->ok());
+    FloatBuffer& given = **buffer;
+    std::fill(given.span().begin(), given.span().end(), 1.0f);
+    given.GiveBack(1025);
+    const int64_t page = sysconf(_SC_PAGESIZE) / static_cast<int64_t>(sizeof(float));
+    const int64_t kept = (1025 + page - 1) / page * page;
+    CHECK(std::count(given.span().begin(), given.span().end(), 1.0f) == kept);
+    CHECK(std::count(given.span().begin(), given.span().end(), 0.0f) == floats - kept);
+    given.span().back() = 2;
+    given.GiveBack(floats);
+    CHECK(given.span().back() == 2);
+  }
+}
+
 TEST_CASE("what is not the shared buffer is not mapped") {
   const absl::StatusOr<FloatBuffer> buffer = FloatBuffer::AllocateShared(1024);
   REQUIRE(buffer.ok());

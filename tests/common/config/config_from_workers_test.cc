@@ -126,6 +126,10 @@ TEST_CASE("two declared models differ where one has another tensor, role, layer 
   CHECK(DeclaredDifference(model, other) ==
         "tensor 1 is net.fc1.bias [20], and net.fc1.bias [20], a running statistic there");
   other = model;
+  other.mutable_tensor(1)->set_type(BFLOAT16);
+  CHECK(DeclaredDifference(model, other) ==
+        "tensor 1 is net.fc1.bias [20], and net.fc1.bias [20] of BFLOAT16 there");
+  other = model;
   other.mutable_tensor()->RemoveLast();
   CHECK(DeclaredDifference(model, other) ==
         "it has 4 tensors, and 3 there: out/weight [3, 20] is missing there");

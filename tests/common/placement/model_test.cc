@@ -319,6 +319,34 @@ TEST_CASE("a custom model is built as its layers say") {
   CHECK(model->buffer_size() == 80 + 5 * 16 + 288);
 }
 
+TEST_CASE("a worker has a declared tensor in its type, and room for it as float32") {
+  const absl::StatusOr<Model> model = Model::Create(Spec(R"(from_workers {
+    tensor { name: "a" shape: [33] type: BFLOAT16 }
+    tensor { name: "b" shape: [33] type: FLOAT16 }
+    tensor { name: "c" shape: [33] }
+    tensor { name: "d" shape: [1] role: BUFFER }
+  })"));
+  REQUIRE(model.status().ToString() == "OK");
+  std::vector<std::vector<int64_t>> places;
+  for (const Tensor& tensor : model->tensors()) {
+    places.push_back({tensor.offset, tensor.parameters_begin, tensor.gradient_begin});
+  }
+  // The gradient of a FLOAT16 parameter is float32.
+  CHECK(places == std::vector<std::vector<int64_t>>{
+                      {0, 0, 0}, {48, 128, 128}, {96, 256, 320}, {144, 448, 512}});
+  CHECK(model->buffer_size() == 160);
+  CHECK(model->parameter_bytes() == 512);
+  CHECK(model->gradient_bytes() == 576);
+}
+
+TEST_CASE("what is no parameter has no type of 16 bits") {
+  const absl::StatusOr<Model> model = Model::Create(
+      Spec("from_workers { tensor { name: \"a\" shape: [3] role: BUFFER type: BFLOAT16 } }"));
+  CHECK_THAT(std::string(model.status().message()),
+             Catch::Contains("from_workers.tensor[0]: a is BFLOAT16 and no parameter, allowed: "
+                             "FLOAT32"));
+}
+
 TEST_CASE("the layers of a residual block stand in line, its end last, and tell what they read") {
   const absl::StatusOr<Model> model = Model::Create(Spec(R"(
     input { channels: 3 height: 8 width: 8 }

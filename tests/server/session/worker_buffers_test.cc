@@ -40,18 +40,18 @@ TEST_CASE_METHOD(Fixture, "a shard reads gradients and writes parameters in the 
 
   StoredChunk& chunk = shard->store().chunks()[0];
   gradients.span()[chunk.info().model_offset] = 5;
-  const Segments gradient = (*buffers)->GradientOf(chunk.info());
+  const Segments gradient = (*buffers)->GradientOf(*config, /*assigned=*/false, chunk.info());
   REQUIRE(SegmentsSize(gradient) == 4 * sizeof(float));
   CHECK(reinterpret_cast<const float*>(gradient[0].data())[0] == 5);
 
   REQUIRE(Push(0, 0, {1, 2, 3, 4}).ok());
-  CHECK((*buffers)->Write(chunk, /*held_version=*/0) == 1);
+  CHECK((*buffers)->Write(*config, chunk, /*held_version=*/0) == 1);
   const auto written = parameters.span().subspan(chunk.info().model_offset, chunk.info().size);
   CHECK(std::vector<float>(written.begin(), written.end()) == Parameters());
 
   // A worker that has this version keeps what it has.
   written[0] = 7;
-  CHECK((*buffers)->Write(chunk, /*held_version=*/1) == 1);
+  CHECK((*buffers)->Write(*config, chunk, /*held_version=*/1) == 1);
   CHECK(written[0] == 7);
 }
 

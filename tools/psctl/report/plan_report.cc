@@ -18,12 +18,20 @@ namespace {
 
 constexpr size_t kShortestRange = 3;
 
-int64_t GradientBytes(const PlannedConfig& config, int64_t parameters) {
-  return EncodedBytes(config.proto().exchange().gradient_encoding(), parameters);
-}
+// The bytes that a worker exchanges with a shard in an iteration.
+struct Exchanged {
+  int64_t in = 0;
+  int64_t out = 0;
+};
 
-int64_t ParameterBytes(const PlannedConfig& config, int64_t parameters) {
-  return EncodedBytes(config.proto().exchange().parameter_encoding(), parameters);
+Exchanged ExchangedWith(const PlannedConfig& config, int shard) {
+  Exchanged bytes;
+  for (const uint32_t id : config.plan().chunks_of_shard(shard)) {
+    const Chunk& chunk = config.plan().chunks()[id];
+    bytes.in += EncodedBytes(config.GradientEncoding(/*assigned=*/false, chunk), chunk.size);
+    bytes.out += EncodedBytes(config.ParameterEncoding(chunk), chunk.size);
+  }
+  return bytes;
 }
 
 std::string SliceName(const Tensor& tensor, const Slice& slice) {
@@ -115,8 +123,7 @@ PlanReport MakePlanReport(const PlannedConfig& config, std::optional<double> lin
   report.scheme = PartitionName(config.proto().partition());
   report.partition = choice.alternatives.empty() ? PartitionName(choice.partition)
                                                  : choice.alternatives[choice.chosen].name;
-  report.busiest_link_bytes = std::max(GradientBytes(config, model.element_count()),
-                                       ParameterBytes(config, model.element_count()));
+  Exchanged of_worker;
   const std::vector<double> rates = ShardRates(config.proto());
   // Returns the time for which the shard is busy, in any unit.
   const auto load_for_rate = [&](int shard) {
@@ -127,8 +134,11 @@ PlanReport MakePlanReport(const PlannedConfig& config, std::optional<double> lin
     load.parameters = plan.shard_parameters(shard);
     load.bytes = FloatBytes(load.parameters);
     load.share = static_cast<double>(load.parameters) / model.element_count();
-    load.bytes_in = config.workers() * GradientBytes(config, load.parameters);
-    load.bytes_out = config.workers() * ParameterBytes(config, load.parameters);
+    const Exchanged exchanged = ExchangedWith(config, shard);
+    of_worker.in += exchanged.in;
+    of_worker.out += exchanged.out;
+    load.bytes_in = config.workers() * exchanged.in;
+    load.bytes_out = config.workers() * exchanged.out;
     load.bytes_each_way = std::max(load.bytes_in, load.bytes_out);
     if (!rates.empty()) load.gbps = rates[shard];
     report.busiest_link_bytes = std::max(report.busiest_link_bytes, load.bytes_each_way);
@@ -139,6 +149,7 @@ PlanReport MakePlanReport(const PlannedConfig& config, std::optional<double> lin
     if (load_for_rate(shard) > load_for_rate(report.bottleneck)) report.bottleneck = shard;
     report.shards.push_back(std::move(load));
   }
+  report.busiest_link_bytes = std::max({report.busiest_link_bytes, of_worker.in, of_worker.out});
   const double rate_of_all =
       rates.empty() ? plan.shards() : std::accumulate(rates.begin(), rates.end(), 0.0);
   report.ratio_to_balanced =

@@ -148,8 +148,8 @@ class ExchangeRound {
   void Answered(uint32_t chunk, uint64_t version);
 
   // A pull has written a chunk's parameters, in this version and, under SYNC, as they are at this
-  // iteration. Rounds them to exchange.parameter_encoding, as the workers have them that were
-  // answered with this version.
+  // iteration. Rounds `parameters` to exchange.parameter_encoding, as the workers have them that
+  // were answered with this version; there are none to round if the chunk's type is not FLOAT32.
   void TakePulled(uint32_t chunk, uint64_t version, uint64_t iteration,
                   absl::Span<float> parameters);
   // Returns the number of chunks that were pulled at a later iteration than the next one.

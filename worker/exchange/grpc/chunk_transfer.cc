@@ -1,5 +1,6 @@
 #include "worker/exchange/grpc/chunk_transfer.h"
 
+#include <cstring>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -37,8 +38,13 @@ std::vector<GradientHeader> ChunkTransfer::NextGradients(int slot, int stream,
         EncodeListed(header, is_sent ? EncodedBytes(encoding, chunk.size) : 0);
     slices.emplace_back(encoded.data(), encoded.size());
     if (!is_sent) continue;
-    const absl::Span<const float> gradient = gradients_.subspan(chunk.model_offset, chunk.size);
-    slices.push_back(encoding == FLOAT32 ? lent_.Lend(gradient) : EncodedSlice(encoding, gradient));
+    const PlannedConfig::Place place = config_.GradientPlace(header.assigned.has_value(), chunk);
+    const char* const gradient = reinterpret_cast<const char*>(gradients_.data()) + place.begin;
+    const auto size = static_cast<size_t>(chunk.size);
+    slices.push_back(
+        place.type == encoding
+            ? lent_.Lend({gradient, static_cast<size_t>(place.bytes)})
+            : EncodedSlice(encoding, {reinterpret_cast<const float*>(gradient), size}));
   }
   *message = grpc::ByteBuffer(slices.data(), slices.size());
   return headers;
@@ -54,7 +60,7 @@ absl::Status ChunkTransfer::CheckAnswer(const Chunk& chunk,
   if (answer.header.encoding != encoding) {
     return absl::InternalError(
         absl::StrCat("it answered chunk ", chunk.id, " as ", EncodingName(answer.header.encoding),
-                     "; the run's exchange.parameter_encoding is ", EncodingName(encoding)));
+                     "; the run's encoding of its parameters is ", EncodingName(encoding)));
   }
   const size_t bytes = SegmentsSize(answer.data);
   const bool shares = shares_[chunk.shard].load(std::memory_order_relaxed);
@@ -64,15 +70,19 @@ absl::Status ChunkTransfer::CheckAnswer(const Chunk& chunk,
     return absl::InternalError(absl::StrCat("it answered chunk ", chunk.id, " with ", bytes,
                                             " bytes instead of ", expected));
   }
-  if (encoding == FLOAT32) return absl::OkStatus();
+  return absl::OkStatus();
+}
+
+absl::Status ChunkTransfer::CheckRange(const Chunk& chunk, Encoding encoding,
+                                       const Segments& data) const {
+  if (encoding == FLOAT32 || !config_.MustBeFinite(chunk)) return absl::OkStatus();
   // The shard encodes any value, so a parameter that the encoding cannot represent shows up here as
   // one that is not finite.
-  const int64_t bad = FindNonFinite(encoding, answer.data);
+  const int64_t bad = FindNonFinite(encoding, data);
   if (bad < 0) return absl::OkStatus();
-  return absl::OutOfRangeError(
-      absl::StrCat("it answered with a parameter that is not finite", RangeOf(encoding), ": ",
-                   config_.model().tensors()[chunk.tensor].name, " element ", chunk.begin + bad,
-                   " (chunk ", chunk.id, ")"));
+  return absl::OutOfRangeError(absl::StrCat(
+      "it answered with a parameter that is not finite", RangeOf(encoding), ": ",
+      config_.TensorOf(chunk).name, " element ", chunk.begin + bad, " (chunk ", chunk.id, ")"));
 }
 
 absl::Status ChunkTransfer::TakeParameters(int slot, const Segments& message) {
@@ -90,10 +100,39 @@ absl::Status ChunkTransfer::TakeAnswer(int slot, const Decoded<ParameterHeader>&
   const Chunk& chunk = config_.plan().chunks()[answer.header.chunk];
   RETURN_IF_ERROR(CheckAnswer(chunk, answer));
   if (!answer.header.unchanged) {
-    Decode(config_.ParameterEncoding(chunk), answer.data, parameters_.data() + chunk.model_offset);
+    const Encoding encoding = config_.ParameterEncoding(chunk);
+    const PlannedConfig::Place place = config_.ParameterPlace(chunk);
+    char* const to = reinterpret_cast<char*>(parameters_.data()) + place.begin;
+    const bool shares = shares_[chunk.shard].load(std::memory_order_relaxed);
+    RETURN_IF_ERROR(CheckRange(
+        chunk, encoding, shares ? Segments{{to, static_cast<size_t>(place.bytes)}} : answer.data));
+    if (place.type == encoding) {
+      Copy(answer.data, to);
+    } else {
+      Decode(encoding, answer.data, reinterpret_cast<float*>(to));
+    }
     on_parameters_written_(chunk.model_offset, chunk.size);
   }
   core_.round().Answered(chunk.id, answer.header.version);
+  return absl::OkStatus();
+}
+
+absl::Status ChunkTransfer::TakePulled(const Chunk& chunk, const ParameterChunk& message,
+                                       absl::Span<float> parameters) {
+  const PlannedConfig::Place place = config_.ParameterPlace(chunk);
+  char* const to = reinterpret_cast<char*>(parameters.data()) + place.begin;
+  absl::Span<float> floats;
+  if (place.type == FLOAT32) {
+    floats = {reinterpret_cast<float*>(to), static_cast<size_t>(chunk.size)};
+    std::memcpy(to, message.data().data(), message.data().size());
+  } else {
+    std::vector<float> masters(chunk.size);
+    std::memcpy(masters.data(), message.data().data(), message.data().size());
+    Encode(place.type, masters, to);
+    RETURN_IF_ERROR(CheckRange(chunk, place.type, {{to, static_cast<size_t>(place.bytes)}}));
+  }
+  core_.round().TakePulled(chunk.id, message.version(), message.iteration(), floats);
+  on_parameters_written_(chunk.model_offset, chunk.size);
   return absl::OkStatus();
 }
 

@@ -19,9 +19,10 @@
 namespace evenshard {
 
 // Moves chunks between a worker's memory and the streams: it makes messages of what the core lets
-// leave, lending the gradients' own memory to gRPC or encoding it, and writes the answers that
-// count to their final place. With a shard that shares the memory, the messages are headers. It
-// passes the other events of the connections on to the core. Thread-safe but for SetBuffers.
+// leave, lending the gradients' own memory to gRPC or, where float32 travels in 16 bits, encoding
+// it, and writes the answers that count to their final place (PlannedConfig::Place). With a shard
+// that shares the memory, the messages are headers. It passes the other events of the connections
+// on to the core. Thread-safe but for SetBuffers.
 class ChunkTransfer final : public ShardConnection::Handler {
  public:
   // Called when answers have written a range of the parameters, before any wait for it ends.
@@ -32,6 +33,10 @@ class ChunkTransfer final : public ShardConnection::Handler {
 
   // Sets the memory of the next iteration. REQUIRES: the last one is over, or no stream is left.
   void SetBuffers(absl::Span<const float> gradients, absl::Span<float> parameters);
+  // Writes what a pull has received of a chunk into `parameters`. Errors: OUT_OF_RANGE for a
+  // parameter that the tensor's type cannot represent.
+  absl::Status TakePulled(const Chunk& chunk, const ParameterChunk& message,
+                          absl::Span<float> parameters);
   // Waits until gRPC has given all gradients back. Returns false if `timeout` passes before.
   bool AwaitGivenBack(absl::Duration timeout) { return lent_.AwaitAll(timeout); }
 
@@ -44,10 +49,11 @@ class ChunkTransfer final : public ShardConnection::Handler {
 
  private:
   absl::Status TakeAnswer(int slot, const Decoded<ParameterHeader>& answer);
-  // Checks that an answer to a push of `chunk` has the run's encoding, the expected length and, in
-  // a 16-bit encoding, only finite values. The answer is empty if the shard wrote the parameters to
-  // shared memory, or they are unchanged.
+  // Checks that an answer to a push of `chunk` has the chunk's encoding and the expected length. It
+  // is empty if the shard wrote the parameters to shared memory, or they are unchanged.
   absl::Status CheckAnswer(const Chunk& chunk, const Decoded<ParameterHeader>& answer) const;
+  // Checks that parameters in a 16-bit encoding are finite.
+  absl::Status CheckRange(const Chunk& chunk, Encoding encoding, const Segments& data) const;
 
   // Constant after construction.
   const PlannedConfig& config_;

@@ -88,8 +88,11 @@ absl::StatusOr<Exchange::Buffers> Exchange::AllocateBuffers(
   const bool may_share = MayShareMemory(config.proto().exchange()) &&
                          std::any_of(shards.begin(), shards.end(), IsOfThisHost);
   Buffers buffers;
-  for (FloatBuffer* buffer : {&buffers.gradients, &buffers.parameters}) {
-    const int64_t floats = config.model().buffer_size();
+  const Model& model = config.model();
+  for (const auto& [buffer, floats] :
+       {std::pair(&buffers.gradients, model.buffer_size()),
+        std::pair(&buffers.parameters,
+                  model.parameter_bytes() / static_cast<int64_t>(sizeof(float)))}) {
     if (may_share) {
       absl::StatusOr<FloatBuffer> shared = FloatBuffer::AllocateShared(floats);
       if (shared.ok()) {
@@ -108,7 +111,6 @@ Exchange::Exchange(const Options& options)
       rank_(options.rank),
       clock_(ClockOf(options)),
       stop_(options.stop),
-      on_parameters_written_(options.on_parameters_written),
       on_stall_(options.on_stall),
       shared_buffers_(IfShared(options.buffers)),
       view_link_(options.view_link),

@@ -54,8 +54,9 @@ void LogStall(const Stall& stall);
 // Not thread-safe, except for the methods that say otherwise.
 class Exchange final : public TrainingExchange {
  public:
-  // Memory for the gradients and the parameters of the whole model. It can be shared with the
-  // shards of this host if the config allows that and the system provides such memory.
+  // Memory for the gradients and the parameters of the whole model, as Model lays them out: floats
+  // where a tensor is FLOAT32. It can be shared with the shards of this host if the config allows
+  // that and the system provides such memory.
   struct Buffers {
     FloatBuffer gradients;
     FloatBuffer parameters;
@@ -241,7 +242,6 @@ class Exchange final : public TrainingExchange {
   const int rank_;
   const Clock& clock_;
   const std::stop_token stop_;
-  const ChunkTransfer::OnWritten on_parameters_written_;
   const std::function<void(const Stall&)> on_stall_;
   const Buffers* const shared_buffers_;  // null if they cannot be shared
   ViewLink* const view_link_;

@@ -1,7 +1,6 @@
 // What an Exchange receives without pushing gradients: the parameters from which this worker
 // continues, and arrays of the shards' state.
 
-#include <cstring>
 #include <numeric>
 #include <optional>
 #include <vector>
@@ -42,14 +41,10 @@ absl::Status Exchange::Bootstrap(bool brings_parameters, absl::Span<const float>
       case ParameterBootstrap::Step::Kind::kPull:
         if (step.not_before > clock_.Now()) clock_.SleepUntil(step.not_before, stop_);
         RETURN_IF_ERROR(ForEachShard(config_.shards(), [&](int slot) {
-          return PullSlot(
-              slot, /*array=*/0, [&](const Chunk& chunk, const ParameterChunk& message) {
-                const absl::Span<float> to = parameters.subspan(chunk.model_offset, chunk.size);
-                std::memcpy(to.data(), message.data().data(), message.data().size());
-                core_.round().TakePulled(chunk.id, message.version(), message.iteration(), to);
-                on_parameters_written_(chunk.model_offset, chunk.size);
-                return absl::OkStatus();
-              });
+          return PullSlot(slot, /*array=*/0,
+                          [&](const Chunk& chunk, const ParameterChunk& message) {
+                            return transfer_.TakePulled(chunk, message, parameters);
+                          });
         }));
         break;
       case ParameterBootstrap::Step::Kind::kDone:

@@ -28,11 +28,11 @@ class LentMemory {
   };
 
   // Returns a slice of `memory`, which must stay as it is until AwaitAll has returned true.
-  grpc::Slice Lend(absl::Span<const float> memory) {
+  grpc::Slice Lend(absl::Span<const char> memory) {
     using Count = std::shared_ptr<PendingCount>;
     lent_->Add();
     return grpc::Slice(
-        const_cast<float*>(memory.data()), memory.size() * sizeof(float),
+        const_cast<char*>(memory.data()), memory.size(),
         [](void* count) { (*std::unique_ptr<Count>(static_cast<Count*>(count)))->Remove(); },
         new Count(lent_));
   }

@@ -27,6 +27,22 @@ TEST_CASE(
   CHECK(bound(1, 3, kGreedy) == Approx(kModelBytes / kRate).epsilon(kCuts));
 }
 
+TEST_CASE("half the bytes of a model of 16 bits take half the time") {
+  const auto bound = [](const std::string& type) {
+    const absl::StatusOr<PlannedConfig> config = PlannedConfig::Parse(
+        absl::StrCat("model { from_workers { tensor { name: 'a' shape: [100000] type: ", type,
+                     " } } } optimizer { kind: SGD learning_rate: 1 } update { policy: SYNC }"
+                     "partition { scheme: MEMORY_BASED } shard { address: 'ps:0' } workers: 1"),
+        "f");
+    REQUIRE(config.ok());
+    return BoundOf(config->planned_run(), EqualRates(*config, kRate), EqualTimes(*config, 0, 0));
+  };
+  CHECK(bound("FLOAT32").iteration_seconds() == Approx(0.4));
+  CHECK(bound("BFLOAT16").iteration_seconds() == Approx(0.2));
+  CHECK(bound("FLOAT16").push_seconds == Approx(0.4));
+  CHECK(bound("FLOAT16").pull_seconds == Approx(0.2));
+}
+
 // Layers of 0.08, 1.6 and 0.04 s on a link of kRate, each 0.5 s forward and 1 s backward.
 Bound ComputingBound(int workers, const std::string& schedule, const std::string& policy = "SYNC",
                      double slowdown_of_last = 1) {

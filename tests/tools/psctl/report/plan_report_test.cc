@@ -54,6 +54,22 @@ TEST_CASE(
   CHECK(striped.ratio_to_balanced == Approx(32 / 10.0 / (118 / 40.0)));
 }
 
+TEST_CASE("what workers have in 16 bits travels so, and is float32 at the shards") {
+  const absl::StatusOr<PlannedConfig> config = PlannedConfig::Parse(
+      "model { from_workers { tensor { name: 'a' shape: [64] type: BFLOAT16 }"
+      "                       tensor { name: 'b' shape: [32] type: FLOAT16 }"
+      "                       tensor { name: 'c' shape: [16] } } }"
+      "optimizer { kind: SGD learning_rate: 1 } partition { scheme: MEMORY_BASED }"
+      "shard { address: 'ps:0' } workers: 3 update { policy: SYNC }",
+      "f");
+  INFO(config.status());
+  REQUIRE(config.ok());
+  const PlanReport report = MakePlanReport(*config);
+  CHECK(report.shards[0].bytes == 112 * 4);
+  CHECK(report.shards[0].bytes_in == 3 * (64 * 2 + 32 * 4 + 16 * 4));
+  CHECK(report.shards[0].bytes_out == 3 * (64 * 2 + 32 * 2 + 16 * 4));
+}
+
 TEST_CASE("under AUTO the report names the alternative that it chose") {
   const PlanReport report = MakePlanReport(
       SmallConfig("scheme: AUTO", {"shard[0].link_gbps=10", "shard[1].link_gbps=5"}));

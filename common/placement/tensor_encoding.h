@@ -1,0 +1,24 @@
+#ifndef EVENSHARD_COMMON_PLACEMENT_TENSOR_ENCODING_H_
+#define EVENSHARD_COMMON_PLACEMENT_TENSOR_ENCODING_H_
+
+#include "common/placement/model.h"
+#include "proto/config.pb.h"
+#include "proto/encoding.pb.h"
+
+namespace evenshard {
+
+// The encodings in which a tensor's gradient and its parameters travel in training. What a worker
+// has in 16 bits travels as it is, all else in the exchange's encodings, and buffers in FLOAT32.
+inline Encoding GradientEncodingOf(const ExchangeConfig& exchange, const Tensor& tensor) {
+  if (tensor.role == TensorRole::kBuffer) return FLOAT32;
+  const Encoding type = tensor.gradient_type();
+  return type != FLOAT32 ? type : exchange.gradient_encoding();
+}
+inline Encoding ParameterEncodingOf(const ExchangeConfig& exchange, const Tensor& tensor) {
+  if (tensor.role == TensorRole::kBuffer) return FLOAT32;
+  return tensor.type != FLOAT32 ? tensor.type : exchange.parameter_encoding();
+}
+
+}  // namespace evenshard
+
+#endif  // EVENSHARD_COMMON_PLACEMENT_TENSOR_ENCODING_H_
