@@ -12,7 +12,9 @@
 #include "common/config/optimizer_rules.h"
 #include "common/control/etcd/make_view_link.h"
 #include "common/placement/rule_matching.h"
+#include "common/placement/tensor_encoding.h"
 #include "common/process/exchange_setup.h"
+#include "common/wire/encoding.h"
 #include "common/wire/hyperparameter_check.h"
 
 namespace evenshard {
@@ -76,6 +78,7 @@ absl::Status ClientWorker::Await(absl::FunctionRef<absl::Status()> call) {
   const absl::Time start = clock_.Now();
   const int64_t before = iteration();
   const absl::Status result = call();
+  if (is_assigning_ && !exchange_->is_begun()) EndAssignment();
   iterations_ += iteration() - before;
   waited_ += clock_.Now() - start;
   return Explained(result);
@@ -99,9 +102,32 @@ absl::Status ClientWorker::Explained(const absl::Status& status) const {
 absl::Status ClientWorker::TakeParameters(absl::Span<const float> initial) {
   const absl::Span<float> parameters = buffers_.parameters.span();
   if (!config_.is_from_workers()) return exchange_->Pull(parameters);
-  // Worker 0's initial parameters are pushed from the memory of gradients.
-  if (rank_ == 0) std::copy(initial.begin(), initial.end(), buffers_.gradients.data());
-  return exchange_->Initialize(buffers_.gradients.span(), parameters);
+  if (rank_ == 0) {
+    // They are assigned, as float32 and from the memory of gradients.
+    const char* const bytes = reinterpret_cast<const char*>(initial.data());
+    for (const Tensor& tensor : config_.model().tensors()) {
+      Decode(tensor.type,
+             {{bytes + tensor.parameters_begin,
+               static_cast<size_t>(EncodedBytes(tensor.type, tensor.size))}},
+             buffers_.gradients.data() + tensor.offset);
+    }
+  }
+  const absl::Status initialized = exchange_->Initialize(buffers_.gradients.span(), parameters);
+  if (initialized.ok()) EndAssignment();
+  return initialized;
+}
+
+void ClientWorker::EndAssignment() {
+  is_assigning_ = false;
+  buffers_.gradients.GiveBack(config_.model().gradient_bytes() /
+                              static_cast<int64_t>(sizeof(float)));
+}
+
+bool ClientWorker::parameters_are_exact() const {
+  const std::vector<Tensor>& tensors = config_.model().tensors();
+  return std::all_of(tensors.begin(), tensors.end(), [this](const Tensor& tensor) {
+    return ParameterEncodingOf(config_.proto().exchange(), tensor) == FLOAT32;
+  });
 }
 
 absl::Status ClientWorker::Join() {
@@ -160,9 +186,11 @@ absl::Status ClientWorker::BeginAssignment(int array, std::vector<uint64_t> step
         "values cannot be assigned under ASYNC, where the workers have no iteration in common; "
         "allowed: under SYNC");
   }
-  return Explained(
+  const absl::Status begun =
       exchange_->Begin({.assigned = static_cast<uint32_t>(array), .steps = std::move(steps)},
-                       buffers_.gradients.span(), buffers_.parameters.span()));
+                       buffers_.gradients.span(), buffers_.parameters.span());
+  is_assigning_ = begun.ok();
+  return Explained(begun);
 }
 
 absl::Status ClientWorker::PullState(int array, float* const* out, uint64_t* steps) {

@@ -37,8 +37,14 @@ class ClientWorker {
   bool waits_for_workers() const { return config_.proto().update().policy() == Update::SYNC; }
   bool follows_views() const { return views_ != nullptr; }
   int rank() const { return rank_; }
-  float* parameters(int tensor) { return buffers_.parameters.data() + OffsetOf(tensor); }
-  float* gradients(int tensor) { return buffers_.gradients.data() + OffsetOf(tensor); }
+  void* parameters(int tensor) {
+    return reinterpret_cast<char*>(buffers_.parameters.data()) + TensorAt(tensor).parameters_begin;
+  }
+  void* gradients(int tensor) {
+    return reinterpret_cast<char*>(buffers_.gradients.data()) + TensorAt(tensor).gradient_begin;
+  }
+  float* assigned(int tensor) { return buffers_.gradients.data() + TensorAt(tensor).offset; }
+  bool parameters_are_exact() const;
   int64_t iteration() const;
   int64_t assignments() const;
   ExchangeRound::Phase phase() const;
@@ -78,7 +84,7 @@ class ClientWorker {
   ClientWorker(PlannedConfig config, int rank, const std::string& coordinator,
                Exchange::Buffers buffers);
 
-  int64_t OffsetOf(int tensor) const { return config_.model().tensors()[tensor].offset; }
+  const Tensor& TensorAt(int tensor) const { return config_.model().tensors()[tensor]; }
 
   // Errors: FAILED_PRECONDITION if the worker has not joined or has left.
   absl::Status CheckJoined() const;
@@ -95,6 +101,8 @@ class ClientWorker {
   // Receives the parameters from which this worker continues: at the start of a run with
   // model.from_workers worker 0's `initial` ones.
   absl::Status TakeParameters(absl::Span<const float> initial);
+  // What was assigned has left. Gives back the memory that gradients do not need.
+  void EndAssignment();
 
   const PlannedConfig config_;
   const SchedulePolicy schedule_;
@@ -104,8 +112,10 @@ class ClientWorker {
   std::stop_source stop_;
   std::unique_ptr<ViewLink> views_;  // null without views; outlives the exchange
   std::unique_ptr<Exchange> exchange_;
-  std::vector<float> initial_;  // parameters of worker 0, for a run that may go back to them
-  bool runs_aside_ = false;     // a call runs in a thread of its own
+  // The parameters of worker 0, as they lie in its memory, for a run that may go back to them.
+  std::vector<float> initial_;
+  bool is_assigning_ = false;
+  bool runs_aside_ = false;  // a call runs in a thread of its own
   bool has_left_ = false;
   StatesByName taken_states_;  // the latest
   uint64_t iterations_ = 0;

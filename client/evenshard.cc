@@ -60,6 +60,11 @@ absl::StatusOr<Declaration> DeclarationFrom(const evenshard_options& options) {
       tensor.set_role(static_cast<DeclaredTensor::Role>(given.role));
     }
     if (given.layer != nullptr) tensor.set_layer(given.layer);
+    if (!Encoding_IsValid(given.type)) {
+      return absl::InvalidArgumentError(absl::StrCat(tensor.name(), ": has the type ", given.type,
+                                                     ", allowed: those of evenshard_type"));
+    }
+    if (given.type != EVENSHARD_FLOAT32) tensor.set_type(static_cast<Encoding>(given.type));
   }
   if (options.optimizer != nullptr) {
     const std::vector<TextProblem> problems =
@@ -112,7 +117,8 @@ evenshard_tensor TensorAt(const Model& model, int tensor) {
           .shape = info.shape.data(),
           .dimensions = static_cast<int>(info.shape.size()),
           .role = static_cast<evenshard_role>(info.role),
-          .layer = layer->name.c_str()};
+          .layer = layer->name.c_str(),
+          .type = static_cast<evenshard_type>(info.type)};
 }
 
 std::vector<Hyperparameters> HyperparametersOf(const ClientWorker& worker,
@@ -226,12 +232,16 @@ int64_t evenshard_elements(const evenshard_worker* worker, int tensor) {
   return worker->worker->config().model().tensors()[tensor].size;
 }
 
-float* evenshard_parameters(evenshard_worker* worker, int tensor) {
+void* evenshard_parameters(evenshard_worker* worker, int tensor) {
   return worker->worker->parameters(tensor);
 }
 
-float* evenshard_gradients(evenshard_worker* worker, int tensor) {
+void* evenshard_gradients(evenshard_worker* worker, int tensor) {
   return worker->worker->gradients(tensor);
+}
+
+float* evenshard_assigned(evenshard_worker* worker, int tensor) {
+  return worker->worker->assigned(tensor);
 }
 
 int evenshard_rank(const evenshard_worker* worker) { return worker->worker->rank(); }
@@ -266,7 +276,7 @@ const char* evenshard_optimizer(const evenshard_worker* worker) {
 }
 
 int evenshard_parameters_are_exact(const evenshard_worker* worker) {
-  return worker->worker->config().proto().exchange().parameter_encoding() == evenshard::FLOAT32;
+  return worker->worker->parameters_are_exact();
 }
 
 double evenshard_learning_rate(const evenshard_worker* worker, int tensor) {

@@ -86,7 +86,14 @@ typedef enum evenshard_role {
   EVENSHARD_BUFFER = 2
 } evenshard_role;
 
-/* A float32 tensor, row-major. */
+/* What a worker has in memory. The shards have masters, and the optimizer's state, in float32. */
+typedef enum evenshard_type {
+  EVENSHARD_FLOAT32 = 0,
+  EVENSHARD_FLOAT16 = 1, /* IEEE 754 binary16 */
+  EVENSHARD_BFLOAT16 = 2 /* the upper half of a float32 */
+} evenshard_type;
+
+/* A tensor, row-major. */
 typedef struct evenshard_tensor {
   const char* name;     /* unique: "fc6.weight" */
   const int64_t* shape; /* a scalar has none */
@@ -95,6 +102,10 @@ typedef struct evenshard_tensor {
   /* The layer that owns it, for layer-based placement; tensors of a layer are neighbours. NULL: the
    * name up to its last '.' or '/'. */
   const char* layer;
+  /* Of a parameter; all others are float32. Parameters of 16 bits come as the shard's masters
+   * rounded once, and travel with 16 bits whatever the config's encodings. A gradient is bfloat16
+   * with a bfloat16 parameter, and float32 with any other. */
+  evenshard_type type;
 } evenshard_tensor;
 
 typedef struct evenshard_worker evenshard_worker;
@@ -134,11 +145,15 @@ EVENSHARD_API int evenshard_tensor_count(const evenshard_worker* worker);
 /* Its pointers live as long as the worker. REQUIRES: 0 <= tensor < count, here and below. */
 EVENSHARD_API evenshard_tensor evenshard_tensor_at(const evenshard_worker* worker, int tensor);
 EVENSHARD_API int64_t evenshard_elements(const evenshard_worker* worker, int tensor);
-/* Where the tensor's parameters are received and where its gradient is pushed from, each at a
- * multiple of 64 bytes. All tensors of one kind lie in one block, in model order. Both are zero
- * after evenshard_create. */
-EVENSHARD_API float* evenshard_parameters(evenshard_worker* worker, int tensor);
-EVENSHARD_API float* evenshard_gradients(evenshard_worker* worker, int tensor);
+/* Where the tensor's parameters are received and where its gradient is pushed from, of the types
+ * that evenshard_tensor says and each at a multiple of 64 bytes. All tensors of one kind lie in one
+ * block, in model order. Both are zero after evenshard_create. */
+EVENSHARD_API void* evenshard_parameters(evenshard_worker* worker, int tensor);
+EVENSHARD_API void* evenshard_gradients(evenshard_worker* worker, int tensor);
+/* Where what is assigned to the tensor is pushed from, as float32 whatever its type
+ * (evenshard_begin_assignment). It is in the memory of all gradients, of one and the same tensor if
+ * all are float32. */
+EVENSHARD_API float* evenshard_assigned(evenshard_worker* worker, int tensor);
 
 /* What the config says. */
 EVENSHARD_API int evenshard_rank(const evenshard_worker* worker);
@@ -218,7 +233,7 @@ typedef enum evenshard_contribution {
   EVENSHARD_NOTHING = 2   /* the worker does not count in the mean of this tensor */
 } evenshard_contribution;
 /* Begins an exchange that is no iteration of training, in place of evenshard_begin: what rank 0
- * pushes from the memory of its gradients replaces an array of the state, 0 for the parameters, and
+ * pushes from evenshard_assigned replaces an array of the state, 0 for the parameters, and
  * from 1 on the optimizer's: the velocity (MOMENTUM, NESTEROV); the first and the second moment
  * (ADAM, ADAMW), and third the largest second moment (ADAM_AMSGRAD, ADAMW_AMSGRAD); the sum of
  * squares (ADAGRAD); the mean of squares (RMSPROP), and second the velocity (RMSPROP_MOMENTUM); the

@@ -33,8 +33,8 @@ static int cut(char* lines, const char** out) {
 
 /* Writes the gradients of the mean squared error, and returns the error. */
 static double compute_gradients(evenshard_worker* worker, int rank) {
-  const float slope = *evenshard_parameters(worker, kSlope);
-  const float offset = *evenshard_parameters(worker, kOffset);
+  const float slope = *(float*)evenshard_parameters(worker, kSlope);
+  const float offset = *(float*)evenshard_parameters(worker, kOffset);
   enum { kPoints = 16 };
   double error = 0, slope_gradient = 0, offset_gradient = 0;
   for (int i = 0; i < kPoints; ++i) {
@@ -44,8 +44,8 @@ static double compute_gradients(evenshard_worker* worker, int rank) {
     slope_gradient += 2 * difference * x / kPoints;
     offset_gradient += 2 * difference / kPoints;
   }
-  *evenshard_gradients(worker, kSlope) = (float)slope_gradient;
-  *evenshard_gradients(worker, kOffset) = (float)offset_gradient;
+  *(float*)evenshard_gradients(worker, kSlope) = (float)slope_gradient;
+  *(float*)evenshard_gradients(worker, kOffset) = (float)offset_gradient;
   return error;
 }
 
@@ -78,8 +78,8 @@ int main(int argc, char** argv) {
   if (evenshard_create(&options, &worker) != EVENSHARD_OK) return fail("create");
 
   /* Worker 0's values are those that all begin with. */
-  *evenshard_parameters(worker, kSlope) = 0.5f;
-  *evenshard_parameters(worker, kOffset) = 0.25f;
+  *(float*)evenshard_parameters(worker, kSlope) = 0.5f;
+  *(float*)evenshard_parameters(worker, kOffset) = 0.25f;
   evenshard_status status = evenshard_join(worker);
   double error = NAN;
   for (int64_t i = evenshard_iteration(worker); status == EVENSHARD_OK && i < iterations; ++i) {
@@ -88,8 +88,8 @@ int main(int argc, char** argv) {
   }
   if (status == EVENSHARD_OK) {
     printf("worker %d of %d: y = %.3f x + %.3f, mean squared error %.2g\n", rank,
-           evenshard_workers(worker), *evenshard_parameters(worker, kSlope),
-           *evenshard_parameters(worker, kOffset), error);
+           evenshard_workers(worker), *(float*)evenshard_parameters(worker, kSlope),
+           *(float*)evenshard_parameters(worker, kOffset), error);
     status = evenshard_leave(worker, NULL);
   }
   const int code = status == EVENSHARD_OK ? 0 : fail("training");

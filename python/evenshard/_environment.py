@@ -42,6 +42,13 @@ def rank(given: int | None) -> int:
     return _number("RANK", value)
 
 
+def worker(given: int | None) -> str:
+    """Returns the beginning of an error of one worker, "worker 1: ", or nothing where the rank is
+    not known."""
+    known = os.environ.get("RANK") if given is None else given
+    return "" if known is None else f"worker {known}: "
+
+
 def workers() -> int:
     """Returns how many workers torchrun or launch have started."""
     value = os.environ.get("WORLD_SIZE")

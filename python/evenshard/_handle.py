@@ -17,12 +17,17 @@ _handles: weakref.WeakSet[Handle] = weakref.WeakSet()
 
 
 class Declared(NamedTuple):
-    """A float32 tensor as it is declared to the run. `layer` None: the name up to its last dot."""
+    """A tensor as it is declared to the run. `layer` None: the name up to its last dot."""
 
     name: str
     shape: tuple
     role: int = _library.PARAMETER
     layer: str | None = None
+    type: int = _library.FLOAT32  # of a parameter in this process
+
+    @property
+    def gradient_type(self) -> int:
+        return self.type if self.type == _library.BFLOAT16 else _library.FLOAT32
 
 
 class Statistics(NamedTuple):
@@ -90,6 +95,7 @@ class Handle:
             raise errors.of_config(_library.error(self._library, code))
         # An array on the worker's memory refers to it as well.
         self._memory = _library.Owned(pointer, self._library.destroy)
+        self._types = self.tensors()
         if rank is None:
             _environment.check_world_size(self.workers)
         _handles.add(self)
@@ -139,7 +145,8 @@ class Handle:
 
     @property
     def parameters_are_exact(self) -> bool:
-        """Whether parameters are received as the shards have them, and not rounded to 16 bits."""
+        """Whether all parameters are received as the shards have them, and none rounded to 16
+        bits."""
         return bool(self._library.parameters_are_exact(self._pointer()))
 
     def learning_rate(self, tensor: int) -> float:
@@ -158,6 +165,7 @@ class Handle:
                     tuple(tensor.shape[: tensor.dimensions]),
                     tensor.role,
                     tensor.layer and tensor.layer.decode("utf-8", "replace"),
+                    tensor.type,
                 )
             )
         return found
@@ -165,17 +173,23 @@ class Handle:
     # Memory. An array keeps the memory alive, also after close().
 
     def parameters(self, tensor: int) -> ctypes.Array:
-        """Where a tensor's parameters are received."""
-        return self._array(self._library.parameters, tensor)
+        """Where a tensor's parameters are received, in its type: elements of 16 bits as numbers."""
+        return self._array(self._library.parameters, tensor, self._types[tensor].type)
 
     def gradients(self, tensor: int) -> ctypes.Array:
-        """Where a tensor's gradient is pushed from."""
-        return self._array(self._library.gradients, tensor)
+        """Where a tensor's gradient is pushed from, in its type."""
+        return self._array(self._library.gradients, tensor, self._types[tensor].gradient_type)
 
-    def _array(self, address_of, tensor):
+    def assigned(self, tensor: int) -> ctypes.Array:
+        """Where what is assigned to a tensor is pushed from, as float32. It lies in the memory of
+        all gradients."""
+        return self._array(self._library.assigned, tensor, _library.FLOAT32)
+
+    def _array(self, address_of, tensor, kind):
         pointer = self._pointer()
         elements = self._library.elements(pointer, tensor)
-        array = (ctypes.c_float * elements).from_address(address_of(pointer, tensor))
+        element = ctypes.c_float if kind == _library.FLOAT32 else ctypes.c_uint16
+        array = (element * elements).from_address(address_of(pointer, tensor))
         array.keeps = self._memory
         return array
 
@@ -403,4 +417,5 @@ def _c_tensor(declared: Declared) -> _library.CTensor:
         len(declared.shape),
         declared.role,
         encoded(declared.layer),
+        declared.type,
     )

@@ -16,6 +16,11 @@ PARAMETER = 0
 RUNNING_STATISTIC = 1
 BUFFER = 2
 
+# evenshard_type
+FLOAT32 = 0
+FLOAT16 = 1
+BFLOAT16 = 2
+
 IDLE = 0
 PUSHING = 1
 PUSHED = 2
@@ -38,6 +43,7 @@ class CTensor(ctypes.Structure):
         ("dimensions", ctypes.c_int),
         ("role", ctypes.c_int),
         ("layer", ctypes.c_char_p),
+        ("type", ctypes.c_int),
     ]
 
 
@@ -131,6 +137,7 @@ _PROTOTYPES = {
     "elements": (ctypes.c_int64, [_WORKER, ctypes.c_int]),
     "parameters": (ctypes.c_void_p, [_WORKER, ctypes.c_int]),
     "gradients": (ctypes.c_void_p, [_WORKER, ctypes.c_int]),
+    "assigned": (ctypes.c_void_p, [_WORKER, ctypes.c_int]),
     "rank": (ctypes.c_int, [_WORKER]),
     "workers": (ctypes.c_int, [_WORKER]),
     "shards": (ctypes.c_int, [_WORKER]),

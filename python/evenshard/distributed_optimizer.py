@@ -92,7 +92,7 @@ class DistributedOptimizer(Training, torch.optim.Optimizer):
         _exit.prepare()
         self._given = None
         self._optimizer = optimizer
-        self._set_model(model)
+        self._set_model(model, rank)
         of_model = set(self._trained)
         self._trained = _stepped_by.parameters_of(optimizer, self._tensors)
         self._left_out = of_model.difference(self._trained)

@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 
-from evenshard import _exit, errors
+from evenshard import _exit, _library, errors
 from evenshard._handle import Handle
 from evenshard._torch import first_mistakes as _first_mistakes
 from evenshard._torch import grad_scaler as _grad_scaler
@@ -129,7 +129,7 @@ class Optimizer(Training, torch.optim.Optimizer):
         """
         _exit.prepare()
         self._is_ready = False  # to have no more groups added
-        self._set_model(model)
+        self._set_model(model, rank)
         self._clip_grad_norm, self._clip_grad_value = clip_grad_norm, clip_grad_value
         rule = None if optimizer is None else _torch_optim.to_config(optimizer, self._tensors)
         self._handle = Handle(
@@ -137,6 +137,11 @@ class Optimizer(Training, torch.optim.Optimizer):
             clip_grad_norm=clip_grad_norm, clip_grad_value=clip_grad_value, overrides=overrides,
             coordinator=coordinator, continues=continues,
         )
+        self._of_float16 = next(
+            (t.name for t in self._tensors if t.type == _library.FLOAT16), None
+        )
+        if self._handle.pushes_early:
+            self._require_scaler("and this schedule pushes them before step() could divide by it")
         if self._handle.waits_in_forward:
             _parameter_reads.check(model)
         if optimizer is None:
@@ -283,7 +288,9 @@ class Optimizer(Training, torch.optim.Optimizer):
     def _contribution(self, grad_scaler):
         """Whether this worker has a gradient in this step, and the divisor of its gradient."""
         scaled = _grad_scaler.state_of(self, grad_scaler)
-        if scaled is not None:
+        if scaled is None:
+            self._require_scaler("and step() was called without a GradScaler")
+        else:
             if self._exchange.has_pushed:
                 raise errors.FailedPrecondition(
                     "GradScaler: gradients have been pushed before step() could divide them by the"
@@ -300,6 +307,16 @@ class Optimizer(Training, torch.optim.Optimizer):
                 )
             return False, None
         return True, None
+
+    def _require_scaler(self, why):
+        """Errors: FailedPrecondition if a gradient needs a scale."""
+        if self._of_float16 is not None:
+            raise errors.FailedPrecondition(
+                f"worker {self._handle.rank}: {self._of_float16}: is torch.float16, whose small"
+                f" gradients are zero without a scale, {why}; allowed:"
+                " scaler.scale(loss).backward() and scaler.step(optimizer) with GradScaler, under"
+                " the schedule SEQUENTIAL; or a model of torch.bfloat16, which needs no scale"
+            )
 
     def _gradients_are_finite(self):
         return all(

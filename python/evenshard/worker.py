@@ -86,6 +86,8 @@ class Worker:
 
     def _open(self, initial):
         self._declared = {tensor.name: tensor for tensor in self._handle.tensors()}
+        halves = [name for name, tensor in self._declared.items() if tensor.type]
+        _check_names(halves, "the config has tensors of 16 bits,", "float32 in evenshard.Worker")
         self._numbers = {name: i for i, name in enumerate(self._declared)}
         self._parameters = self._arrays_of(self._handle.parameters)
         self._gradients = self._arrays_of(self._handle.gradients)

@@ -96,7 +96,8 @@ int main(int argc, char** argv) {
   evenshard_worker* worker = NULL;
   if (evenshard_create(&options, &worker) != EVENSHARD_OK) return fail("create");
   for (int t = 0; t < kTensors; ++t) {
-    for (int i = 0; i < kRows * kColumns; ++i) evenshard_parameters(worker, t)[i] = (float)(i % 7);
+    for (int i = 0; i < kRows * kColumns; ++i)
+      ((float*)evenshard_parameters(worker, t))[i] = (float)(i % 7);
   }
   const int own = strcmp(argv[4], "own") == 0;
   evenshard_status status = evenshard_join(worker);

@@ -75,20 +75,20 @@ class ModelTest(unittest.TestCase):
         for part in parts:
             self.assertIn(part, str(caught.exception))
 
-    def test_not_float32(self):
-        model = models.mlp()
-        model[2].weight.data = model[2].weight.data.double()
-        self.refused(
-            model, "2.weight: is torch.float64 of shape (5, 16), allowed: torch.float32",
-            "call model.float()",
-        )
+    def test_a_type_that_is_not_known(self):
+        for model in (models.mlp(), models.mlp().to(torch.bfloat16)):
+            model[2].weight.data = model[2].weight.data.double()
+            self.refused(
+                model, "worker 0: 2.weight: is torch.float64 of shape (5, 16), allowed:"
+                " torch.float32, torch.float16, torch.bfloat16", "call model.float()",
+            )
 
     def test_not_contiguous(self):
         model = torch.nn.Conv2d(3, 4, 3).to(memory_format=torch.channels_last)
         self.refused(model, "weight: is not contiguous, with shape (4, 3, 3, 3)", "call model.to(")
 
     def test_all_problems_come_at_once(self):
-        model = models.mlp().half()
+        model = models.mlp().double()
         model[0].weight.data = model[0].weight.data.t().contiguous().t()
         with self.assertRaises(evenshard.TensorError) as caught:
             evenshard.Optimizer(model, _NO_SHARD, rank=0)

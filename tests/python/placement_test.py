@@ -14,6 +14,7 @@ torch = fixture.torch
 if torch is not None:
     from torch import nn
 
+    from evenshard import _library
     from evenshard._torch import model as _model
     from evenshard._torch import placement as _placement
 
@@ -103,6 +104,7 @@ class _Handle:
     """The exchanged memory of tensors, in one block for each kind, at multiples of 64 bytes."""
 
     def __init__(self, tensors):
+        self._types = [t.type for t in tensors]
         self._sizes = [t.tensor.numel() for t in tensors]
         self._offsets = []
         total = 0
@@ -111,18 +113,23 @@ class _Handle:
             total += -(-size // 16) * 16
         self._blocks = [(ctypes.c_float * total)() for _ in range(2)]
 
-    def _array(self, block, i):
-        return (ctypes.c_float * self._sizes[i]).from_buffer(block, 4 * self._offsets[i])
+    def _array(self, block, i, element=ctypes.c_float):
+        return (element * self._sizes[i]).from_buffer(block, 4 * self._offsets[i])
 
     def parameters(self, i):
-        return self._array(self._blocks[0], i)
+        is_half = self._types[i] != _library.FLOAT32
+        return self._array(self._blocks[0], i, ctypes.c_uint16 if is_half else ctypes.c_float)
 
     def gradients(self, i):
+        is_half = self._types[i] == _library.BFLOAT16
+        return self._array(self._blocks[1], i, ctypes.c_uint16 if is_half else ctypes.c_float)
+
+    def assigned(self, i):
         return self._array(self._blocks[1], i)
 
 
-def _make(cuda):
-    model = nn.Sequential(nn.Linear(3, 5), nn.BatchNorm1d(5))
+def _make(cuda, dtype=None):
+    model = nn.Sequential(nn.Linear(3, 5), nn.BatchNorm1d(5)).to(dtype)
     tensors = _model.tensors_of(model)
     handle = _Handle(tensors)
     placement = _placement.DevicePlacement(handle, tensors, torch.device("cpu"), cuda)
@@ -180,6 +187,25 @@ class DevicePlacementTest(unittest.TestCase):
         self.placement.stage(1, torch.full((5,), 8.0), torch.tensor(4.0))
         self.assertEqual(self.placement.staged(wait=True), [1])
         self.assertEqual(list(self.handle.gradients(1)), [2.0] * 5)
+
+    def test_bfloat16_is_staged_and_received_as_it_is(self):
+        model, tensors, handle, placement = _make(self.cuda, torch.bfloat16)
+        placement.stage(1, torch.full((5,), 3.0, dtype=torch.bfloat16), None)
+        self.assertEqual(placement.staged(wait=True), [1])
+        self.assertEqual(list(handle.gradients(1)), [0x4040] * 5)
+        handle.parameters(1)[:] = [0x40A0] * 5
+        placement.received([(1, tensors[1].value)])
+        placement._stream.run()
+        self.assertEqual(model[0].bias.tolist(), [5.0] * 5)
+        placement.stage_assigned(1, torch.full((5,), 1.1))
+        self.assertEqual(placement.staged(wait=True), [1])
+        self.assertEqual(list(handle.assigned(1)), [ctypes.c_float(1.1).value] * 5)
+
+    def test_a_scale_is_taken_out_of_float16_in_float32(self):
+        _, _, handle, placement = _make(self.cuda, torch.float16)
+        placement.stage(1, torch.full((5,), 8.0, dtype=torch.float16), torch.tensor(2.0**30))
+        self.assertEqual(placement.staged(wait=True), [1])
+        self.assertEqual(list(handle.gradients(1)), [2.0**-27] * 5)
 
     def test_a_running_statistic_is_pushed_as_what_was_received_minus_what_it_is(self):
         self.placement.initialize()

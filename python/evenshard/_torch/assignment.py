@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 import torch
 
 from evenshard import errors
-from evenshard._torch.model import ModelTensor, is_exact
+from evenshard._torch.model import ModelTensor, is_exact, is_rounded
 from evenshard._torch.model_exchange import ModelExchange
 from evenshard._torch.unchanged import same
 
@@ -112,19 +112,18 @@ class Assignments:
     def _changed(self):
         """The new values, by tensor, of what differs from what was received."""
         exchange = self._exchange
-        changed = {}
+        received = {}  # of what has changed, as the model had it
         for i, item in enumerate(exchange.tensors):
-            value = _value_of(item)
-            if not same(value, exchange.received_value(i)):
-                changed[i] = value
-        if changed and not exchange.handle.parameters_are_exact:
+            before = exchange.received_value(i).to(item.value.dtype)
+            if not same(item.value, before):
+                received[i] = before
+        changed = {i: _value_of(exchange.tensors[i]) for i in received}
+        if not exchange.handle.parameters_are_exact or any(map(is_rounded, received.values())):
             # What was received is rounded. What the script has left as it was stays as the shards
             # have it.
-            exact, _ = exchange.pull_state(0)
+            exact, _ = exchange.pull_state(0) if changed else ({}, [])
             for i, value in changed.items():
-                changed[i] = torch.where(
-                    value.cpu() == exchange.received_value(i), exact[i], value.cpu()
-                )
+                changed[i] = torch.where(value.cpu() == received[i], exact[i], value.cpu())
         return changed
 
 

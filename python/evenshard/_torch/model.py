@@ -9,6 +9,13 @@ import torch
 from evenshard import _library, errors
 
 _STATISTICS = ("running_mean", "running_var")
+# What parameters may be, and what that is to the library.
+TYPES = {
+    torch.float32: _library.FLOAT32,
+    torch.float16: _library.FLOAT16,
+    torch.bfloat16: _library.BFLOAT16,
+}
+DTYPES = {kind: dtype for dtype, kind in TYPES.items()}
 
 
 class ModelTensor(NamedTuple):
@@ -41,6 +48,11 @@ class ModelTensor(NamedTuple):
         )
 
     @property
+    def type(self) -> int:
+        """As what it is exchanged. All but parameters travels as float32."""
+        return TYPES[self.tensor.dtype] if self.is_parameter else _library.FLOAT32
+
+    @property
     def is_parameter(self) -> bool:
         return self.role == _library.PARAMETER
 
@@ -49,14 +61,15 @@ class ModelTensor(NamedTuple):
         return self.role == _library.BUFFER
 
 
-def tensors_of(model: torch.nn.Module) -> list[ModelTensor]:
+def tensors_of(model: torch.nn.Module, worker: str = "") -> list[ModelTensor]:
     """Returns the tensors in the order in which the model registers them: by module, first its
     parameters and then its buffers. A tensor that several modules share comes once.
 
     Left out are tensors without elements, and buffers that state_dict() leaves out too
     (persistent=False).
 
-    Errors: TensorError, one line for each tensor that cannot be exchanged.
+    Errors: TensorError, one line for each tensor that cannot be exchanged; `worker`, as in "worker
+    1: ", begins each.
     """
     found, seen = [], set()
     for path, module in model.named_modules():
@@ -76,7 +89,7 @@ def tensors_of(model: torch.nn.Module) -> list[ModelTensor]:
     if not any(item.is_parameter for item in found):
         problems.append("the model has no parameter that requires a gradient")
     if problems:
-        raise errors.TensorError("\n".join(problems))
+        raise errors.TensorError("\n".join(worker + problem for problem in problems))
     return found
 
 
@@ -135,10 +148,10 @@ def _problems(item):
     if item.is_buffer:
         yield from _problems_of_buffer(tensor)
         return
-    if tensor.dtype != torch.float32:
+    if tensor.dtype not in TYPES:
         yield (
-            f"is {tensor.dtype} of shape {tuple(tensor.shape)}, allowed: torch.float32; call"
-            " model.float(), and compute in 16 bits by torch.autocast"
+            f"is {tensor.dtype} of shape {tuple(tensor.shape)}, allowed:"
+            f" {', '.join(map(str, TYPES))}; call model.float() or model.to(torch.bfloat16)"
         )
     if tensor.device.type not in ("cpu", "cuda"):
         yield f"is on the device {tensor.device}, allowed: cpu, cuda"
@@ -160,6 +173,11 @@ def _problems_of_buffer(tensor):
         )
     if any(stride == 0 and size > 1 for size, stride in zip(tensor.shape, tensor.stride())):
         yield "is not trained, and expanded from fewer elements; allowed: its clone()"
+
+
+def is_rounded(tensor: torch.Tensor) -> bool:
+    """Whether a tensor may have less of a value than the shards, whose values are float32."""
+    return tensor.dtype in (torch.float16, torch.bfloat16)
 
 
 def is_exact(tensor: torch.Tensor) -> bool:

@@ -265,7 +265,7 @@ class ModelExchange:
         self.registered.send()
         self.handle.begin_assignment(array, steps)
         for i, value in values.items():
-            self._placement.stage_value(i, value)
+            self._placement.stage_assigned(i, value)
         self._push(self._placement.staged(wait=True), _library.GRADIENT)
         others = [i for i in range(len(self._tensors)) if i not in values]
         self._push(others, _library.ZEROS)
@@ -281,7 +281,7 @@ class ModelExchange:
         """Returns an array of the run's state, by tensor, as the shards have it, and the updates
         behind the optimizer's state."""
         values = {
-            i: torch.empty(item.shape)
+            i: torch.empty(item.shape, dtype=torch.float32)
             for i, item in enumerate(self._tensors)
             if array == 0 or item.is_parameter
         }

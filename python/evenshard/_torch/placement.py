@@ -7,6 +7,7 @@ Both classes have the same members, for the tensors of the model by their number
   stage(i, gradient, s)   copies gradient / s, or only begins to
   stage_statistic(i)      the same for a running statistic: what was received minus the value now
   stage_value(i, value)   the same for a value as it is
+  stage_assigned(i, v)    the same for what is assigned, in float32
   staged(wait)            returns those that have been copied since, in order; with `wait` all
   received(targets)       gives what has been received to tensors: (number, tensor) each
   gradient(i)             what was staged last
@@ -25,9 +26,9 @@ from collections.abc import Iterable
 
 import torch
 
-from evenshard import errors
+from evenshard import _library, errors
 from evenshard._handle import Handle
-from evenshard._torch.model import ModelTensor
+from evenshard._torch.model import DTYPES, ModelTensor
 
 
 def place(handle: Handle, tensors: list[ModelTensor]):
@@ -43,8 +44,21 @@ class _Placement:
 
     def __init__(self, handle: Handle, tensors: list[ModelTensor]):
         self._tensors = tensors
-        self._parameters = [_view(handle.parameters(i), t) for i, t in enumerate(tensors)]
-        self._gradients = [_view(handle.gradients(i), t) for i, t in enumerate(tensors)]
+        self._parameters = [
+            _view(handle.parameters(i), t, DTYPES[t.type]) for i, t in enumerate(tensors)
+        ]
+        # With a FLOAT16 parameter it has room for what is left of a gradient without its scale.
+        self._gradients = [
+            _view(
+                handle.gradients(i), t,
+                torch.bfloat16 if t.type == _library.BFLOAT16 else torch.float32,
+            )
+            for i, t in enumerate(tensors)
+        ]
+        # Uses the same memory.
+        self._assigned = [
+            _view(handle.assigned(i), t, torch.float32) for i, t in enumerate(tensors)
+        ]
 
     def initialize(self) -> None:
         for item, view in zip(self._tensors, self._parameters):
@@ -57,9 +71,9 @@ class _Placement:
         return self._parameters[i]
 
 
-def _view(memory: ctypes.Array, item: ModelTensor) -> torch.Tensor:
+def _view(memory: ctypes.Array, item: ModelTensor, dtype: torch.dtype) -> torch.Tensor:
     # The tensor keeps the array alive, and the array the worker's memory.
-    return torch.frombuffer(memory, dtype=torch.float32).view(item.tensor.shape)
+    return torch.frombuffer(memory, dtype=dtype).view(item.tensor.shape)
 
 
 def _dense(item: ModelTensor, gradient: torch.Tensor) -> torch.Tensor:
@@ -82,11 +96,10 @@ class HostPlacement(_Placement):
         self._staged = []
 
     def stage(self, i: int, gradient: torch.Tensor, scale: torch.Tensor | None) -> None:
-        gradient = _dense(self._tensors[i], gradient)
-        if scale is None:
-            self._gradients[i].copy_(gradient)
-        else:
-            torch.div(gradient, scale, out=self._gradients[i])
+        self._gradients[i].copy_(_dense(self._tensors[i], gradient))
+        if scale is not None:
+            # Here, where one of float16 is float32, since it may become too small for float16.
+            self._gradients[i].div_(scale)
         self._staged.append(i)
 
     def stage_statistic(self, i: int) -> None:
@@ -95,6 +108,10 @@ class HostPlacement(_Placement):
 
     def stage_value(self, i: int, value: torch.Tensor) -> None:
         self._gradients[i].copy_(value)
+        self._staged.append(i)
+
+    def stage_assigned(self, i: int, value: torch.Tensor) -> None:
+        self._assigned[i].copy_(value)
         self._staged.append(i)
 
     def staged(self, wait: bool) -> list[int]:
@@ -109,7 +126,7 @@ class HostPlacement(_Placement):
         pass
 
     def release(self) -> None:
-        self._parameters = self._gradients = None
+        self._parameters = self._gradients = self._assigned = None
 
 
 class DevicePlacement(_Placement):
@@ -149,7 +166,8 @@ class DevicePlacement(_Placement):
     def _page_lock(self, views):
         # All tensors of one kind lie in one block.
         begin = views[0].data_ptr()
-        size = views[-1].data_ptr() + 4 * views[-1].numel() - begin
+        last = views[-1]
+        size = last.data_ptr() + last.element_size() * last.numel() - begin
         code = int(self._cuda.cudart().cudaHostRegister(begin, size, 0))
         if code == 0:
             self._locked.append(begin)
@@ -161,20 +179,26 @@ class DevicePlacement(_Placement):
 
     def stage(self, i: int, gradient: torch.Tensor, scale: torch.Tensor | None) -> None:
         gradient = _dense(self._tensors[i], gradient)
-        self._copy_to_host(i, gradient if scale is None else gradient / scale)
+        if scale is not None:
+            # As on the CPU.
+            gradient = gradient.to(self._gradients[i].dtype) / scale
+        self._copy_to_host(self._gradients, i, gradient)
 
     def stage_statistic(self, i: int) -> None:
-        self._copy_to_host(i, self._tensors[i].tensor, is_statistic=True)
+        self._copy_to_host(self._gradients, i, self._tensors[i].tensor, is_statistic=True)
 
     def stage_value(self, i: int, value: torch.Tensor) -> None:
         # It may be on the host, and of any type.
-        self._copy_to_host(i, value.to(self._device, torch.float32))
+        self._copy_to_host(self._gradients, i, value.to(self._device, torch.float32))
 
-    def _copy_to_host(self, i, source, is_statistic=False):
+    def stage_assigned(self, i: int, value: torch.Tensor) -> None:
+        self._copy_to_host(self._assigned, i, value.to(self._device, torch.float32))
+
+    def _copy_to_host(self, views, i, source, is_statistic=False):
         self._last_use = None
         self._stream.wait_stream(self._cuda.current_stream(self._device))
         with self._cuda.stream(self._stream):
-            self._gradients[i].copy_(source, non_blocking=True)
+            views[i].copy_(source, non_blocking=True)
             event = self._cuda.Event()
             event.record(self._stream)
         # Its memory is not given to another tensor before the copy is done.
@@ -216,4 +240,4 @@ class DevicePlacement(_Placement):
         for begin in self._locked:
             self._cuda.cudart().cudaHostUnregister(begin)
         self._locked.clear()
-        self._parameters = self._gradients = None
+        self._parameters = self._gradients = self._assigned = None

@@ -123,7 +123,7 @@ def parse(exchange: ModelExchange, groups: list[dict], saved: Mapping[str, Any])
         _take(exchange, layout, state, index, entry, *places[index])
     for i, item in enumerate(exchange.tensors):
         for values in state.arrays if item.is_parameter else ():
-            values.setdefault(i, torch.zeros(item.shape))
+            values.setdefault(i, torch.zeros(item.shape, dtype=torch.float32))
     return state
 
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 
-from evenshard import _exit, errors
+from evenshard import _environment, _exit, errors
 from evenshard._handle import Declared, Handle, Statistics
 from evenshard._torch import model as _model
 from evenshard._torch.gradient_hooks import on_gradient
@@ -44,9 +44,9 @@ class Training:
     _exchange: ModelExchange
     _clips_the_mean: str  # what does, for a script whose own clipping does not
 
-    def _set_model(self, model):
+    def _set_model(self, model, rank):
         self._model = model
-        self._tensors = _model.tensors_of(model)
+        self._tensors = _model.tensors_of(model, _environment.worker(rank))
         # The parameters that this optimizer trains, by their numbers.
         self._trained = [i for i, item in enumerate(self._tensors) if item.is_parameter]
         self._frozen = [(n, p) for n, p in model.named_parameters() if not p.requires_grad]
@@ -61,7 +61,9 @@ class Training:
         return GroupState(number, lambda: self.param_groups)  # type: ignore[attr-defined]
 
     def _declared(self):
-        return [Declared(t.name, tuple(t.tensor.shape), t.role, t.layer) for t in self._tensors]
+        return [
+            Declared(t.name, tuple(t.tensor.shape), t.role, t.layer, t.type) for t in self._tensors
+        ]
 
     def _join_run(self, then):
         """Joins, and calls `then`. If one of them fails, the others are told why."""

@@ -68,11 +68,12 @@ class Unchanged:
             parameter = self._tensors[i].tensor
             state = state_of(parameter)
             if state != self._states[i] or self.compares:
-                if parameter.dtype != torch.float32 or parameter.device != self._device:
+                dtype = self._placement.parameter(i).dtype
+                if parameter.dtype != dtype or parameter.device != self._device:
                     raise errors.FailedPrecondition(
                         f"{self._tensors[i].name}: is {parameter.dtype} on {parameter.device} now,"
-                        f" and was {torch.float32} on {self._device} when evenshard.Optimizer was"
-                        " made; allowed: model.to(...) before that"
+                        f" and was {dtype} on {self._device} when evenshard.Optimizer was made;"
+                        " allowed: model.to(...) before that"
                     )
                 if not same(parameter, self._placement.parameter(i)):
                     self._refuse(i, f"before iteration {iteration}")
@@ -97,7 +98,7 @@ class Unchanged:
             if (
                 item.tensor.grad is not gradient
                 or gradient._version != version
-                or (self.compares and not same(gradient, self._placement.gradient(i)))
+                or (self.compares and not self._is_staged(i, gradient))
             ):
                 raise errors.FailedPrecondition(
                     f"{item.name}: its gradient was changed after it had been pushed, between"
@@ -107,6 +108,10 @@ class Unchanged:
                     " process does; these functions would clip each worker's by itself. Other"
                     " changes are " + SEQUENTIAL_HINT
                 )
+
+    def _is_staged(self, i, gradient):
+        staged = self._placement.gradient(i)
+        return same(gradient.to(staged.dtype), staged)
 
     def _refuse(self, i, when):
         raise errors.FailedPrecondition(
@@ -130,4 +135,5 @@ def same(tensor: torch.Tensor, exchanged: torch.Tensor) -> bool:
     if tensor.dtype != exchanged.dtype or tensor.shape != exchanged.shape:
         return False
     plain = tensor.detach().cpu().contiguous()
-    return _memcmp(plain.data_ptr(), exchanged.data_ptr(), 4 * plain.numel()) == 0
+    size = plain.element_size() * plain.numel()
+    return _memcmp(plain.data_ptr(), exchanged.data_ptr(), size) == 0
