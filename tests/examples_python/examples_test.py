@@ -159,6 +159,31 @@ class ExamplesTest(unittest.TestCase):
             self.assertEqual(last, expected, output)
             self.assertRegex(output, r"\[worker 0\] goes on at step \d+")
 
+    @_needs("torch")
+    def test_finetuning_is_the_same_as_in_one_process_although_a_worker_is_killed(self):
+        folder = self.scratch / "checkpoints"
+        recovery = f'worker_loss: WAIT checkpoint {{ folder: "{folder}" every_iterations: 10 }}'
+        command = ["-m", "evenshard.run", "--workers", "2", "--shards", "2", "--recovery", recovery]
+        script = ["examples/finetune_bf16.py", "--batch", "4", "--context", "24", "--steps"]
+        rest = [("examples/finetune_bf16.py", "RANK=1")]
+
+        def strike(process, output):
+            if rest and "step 20:" in output:
+                running.kill(process, *rest.pop())
+
+        code, output = running.follow(
+            strike, *command, *script, "60", "--compare", OMP_NUM_THREADS="1"
+        )
+        self.assertEqual(code, 0, output)
+        self.assertRegex(output, r"\[worker 1\] goes on at step \d+")
+        several = self.number(r"loss on held-out text: (\S+), by 2 processes", output)
+        one = self.number(r"loss on held-out text: (\S+), by one process", output)
+        self.assertLess(several, 3.5)  # of 5.5 at the start
+        self.assertLess(abs(several - one), 0.01)
+        done = running.run(*command, "--resume", *script, "80", OMP_NUM_THREADS="1")
+        self.assertEqual(done.returncode, 0, done.stdout)
+        self.assertIn("[worker 0] goes on at step 60", done.stdout)
+
     @_needs("numpy")
     def test_numpy(self):
         output = self.run_example("numpy_linear.py", "--steps", "200")
