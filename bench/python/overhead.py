@@ -68,12 +68,13 @@ def layers_model(layers):
     class Touch(torch.autograd.Function):
         @staticmethod
         def forward(ctx, x, *parameters):
-            ctx.shapes = [parameter.shape for parameter in parameters]
+            ctx.kinds = [(parameter.shape, parameter.dtype) for parameter in parameters]
             return x.view_as(x)
 
         @staticmethod
         def backward(ctx, gradient):
-            return (gradient, *(gradient.new_ones(shape) for shape in ctx.shapes))
+            ones = (gradient.new_ones(shape, dtype=dtype) for shape, dtype in ctx.kinds)
+            return (gradient, *ones)
 
     class Layer(torch.nn.Module):
         def __init__(self, shapes):

@@ -11,6 +11,8 @@ other, and the result is the ratio within a round: its median, and the smallest 
     python3 bench/python/python_package.py checks    comparing contents, of a run of 1,000 steps
     python3 bench/python/python_package.py startup   from `import evenshard` to the first step
     python3 bench/python/python_package.py reader    a training of 100 MB, alone and beside a Reader
+    python3 bench/python/python_package.py memory    a bfloat16 worker beside torch.optim.AdamW
+    python3 bench/python/python_package.py link      bfloat16 beside float32, links of 10 Gb/s
 
 All but goodput and reader need PyTorch. Results are checked before anything is timed.
 """
@@ -22,6 +24,7 @@ from collections.abc import Callable
 from beside_ddp import ddp, distributed_worker, evenshard_worker, gloo_worker
 from checks import checks, checks_worker
 from goodput import goodput, push_pull_worker
+from half_width import link, link_worker, memory, memory_worker
 from overhead import OVERHEAD, overhead, overhead_worker
 from reading import read_worker, reader, train_worker
 from startup import startup, startup_worker
@@ -33,6 +36,8 @@ COMMANDS: dict[str, Callable] = {
     "checks": checks,
     "startup": startup,
     "reader": reader,
+    "memory": memory,
+    "link": link,
 }
 ROLES: dict[str, Callable] = {
     "push_pull": push_pull_worker,
@@ -45,6 +50,12 @@ ROLES: dict[str, Callable] = {
     "train": functools.partial(train_worker, reads=False),
     "train_and_read": functools.partial(train_worker, reads=True),
     "read": read_worker,
+    "memory_torch": functools.partial(memory_worker, dtype=None),
+    **{
+        f"{what}_{dtype}": functools.partial(worker, dtype=dtype)
+        for what, worker in (("memory", memory_worker), ("link", link_worker))
+        for dtype in ("float32", "bfloat16")
+    },
 }
 
 
@@ -60,7 +71,7 @@ def main():
     parser.add_argument("--optimizer", choices=["evenshard", "distributed"], default="evenshard",
                         help="of ddp: Optimizer, or DistributedOptimizer")
     parser.add_argument("--seed", type=int,
-                        help="of overhead and ddp: a model that is drawn, in place of theirs")
+                        help="a model that is drawn: of overhead, ddp, memory and link")
     arguments = parser.parse_args()
     (ROLES[arguments.role] if arguments.what == "worker" else COMMANDS[arguments.what])(arguments)
 
