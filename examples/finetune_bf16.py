@@ -4,7 +4,8 @@
 
 Each process has 16 bits for a parameter and for its gradient. The shards add the gradients up,
 clip their mean and keep masters and moments in float32; what they send back is the masters, rounded
-once. The rate warms up and then falls by a cosine. `--model FILE` begins with what an earlier run has saved.
+once. The rate warms up and then falls by a cosine. `--model FILE` begins with what an earlier run
+has saved.
 
 With checkpoints a process that is killed is started again where the run is, and `--resume` goes on
 after the end of all:
