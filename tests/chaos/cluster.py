@@ -69,10 +69,7 @@ class Cluster(contextlib.AbstractContextManager):
             )
 
     def __exit__(self, *exception):
-        if self.exit_code() is None:
-            self.kill_everything()
-        self._runner.stdin.close()
-        self._runner.wait()
+        self.kill_everything()
 
     def exit_code(self):
         """Returns the exit code of launch, or None while it runs."""
@@ -111,6 +108,7 @@ class Cluster(contextlib.AbstractContextManager):
 
     def kill_everything(self):
         """Kills launch and all processes of the run, and waits for their end."""
+        self._runner.stdin.close()  # ends launch too where it is about to start
         while numbers := self.processes().values():
             for number in numbers:
                 send(number, signal.SIGKILL)
