@@ -5,6 +5,7 @@ other, and the result is the ratio within a round: its median, and the smallest 
     bazel build //client:libevenshard.so //server:ps //worker //tools/launch
     python3 bench/python/python_package.py goodput   push-pull of VGG-16's tensors, beside worker
     python3 bench/python/python_package.py overhead  a step of Optimizer beside torch.optim.SGD
+    python3 bench/python/python_package.py registered  the same with and without register_state()
     python3 bench/python/python_package.py ddp       VGG-16's linear layers, beside DDP over gloo
     python3 bench/python/python_package.py ddp --model=gpt   a GPT with AdamW, beside the same
     python3 bench/python/python_package.py ddp --optimizer=distributed   DistributedOptimizer
@@ -25,13 +26,14 @@ from beside_ddp import ddp, distributed_worker, evenshard_worker, gloo_worker
 from checks import checks, checks_worker
 from goodput import goodput, push_pull_worker
 from half_width import link, link_worker, memory, memory_worker
-from overhead import OVERHEAD, overhead, overhead_worker
+from overhead import OVERHEAD, overhead, overhead_worker, registered
 from reading import read_worker, reader, train_worker
 from startup import startup, startup_worker
 
 COMMANDS: dict[str, Callable] = {
     "goodput": goodput,
     "overhead": overhead,
+    "registered": registered,
     "ddp": ddp,
     "checks": checks,
     "startup": startup,

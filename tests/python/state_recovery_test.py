@@ -19,7 +19,7 @@ update {{ policy: SYNC deterministic: true }}
 exchange {{ schedule: {schedule} }}
 limits {{ connections: 1 startup_seconds: 60 exchange_seconds: 60 }}
 recovery {{
-  worker_loss: WAIT silence_seconds: 5 replicas: {replicas}
+  worker_loss: {loss} silence_seconds: 5 replicas: {replicas}
   checkpoint {{ folder: "{folder}/checkpoints" every_iterations: 10 }}
 }}
 """
@@ -104,6 +104,38 @@ print("ends with", repr([total, rate["lr"], rate["momentum"], sampler.position, 
 """
 
 
+# Worker 1 kills itself once. When it is back, it says when training ends.
+_CONTINUE_SCRIPT = """
+import os, signal, sys
+sys.path.insert(0, sys.argv[1])
+from tests.python import models
+import torch
+import evenshard
+rank, end = int(os.environ["RANK"]), sys.argv[2]
+model = models.make("mlp", seed=1)
+rule = torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.9)
+optimizer = evenshard.Optimizer(model, optimizer=rule)
+scheduler = torch.optim.lr_scheduler.ExponentialLR(optimizer, 0.9999)
+optimizer.register_state("scheduler", scheduler)
+assert scheduler.last_epoch == optimizer.iteration
+print("begins at", optimizer.iteration, flush=True)
+is_back = rank == 1 and optimizer.iteration > 0
+if is_back:
+    with open(end + ".new", "w") as file:
+        file.write(str(optimizer.iteration + 20))
+    os.rename(end + ".new", end)
+while not os.path.exists(end) or optimizer.iteration < int(open(end).read()):
+    optimizer.zero_grad()
+    models.loss_of(model, "mlp", optimizer.iteration, rank).backward()
+    optimizer.step()
+    scheduler.step()
+    if rank == 1 and not is_back and optimizer.iteration == 15:
+        os.kill(os.getpid(), signal.SIGKILL)
+total = sum(p.double().sum().item() for p in model.parameters())
+print("ends with", repr([total, optimizer.param_groups[0]["lr"], optimizer.iteration]), flush=True)
+"""
+
+
 @unittest.skipIf(fixture.torch is None, "PyTorch is not installed: recovery of a training")
 class StateRecoveryTest(unittest.TestCase):
     def train(self, folder, *, strike=None, place=0, schedule="BACKWARD", replicas=0, options=()):
@@ -114,7 +146,9 @@ class StateRecoveryTest(unittest.TestCase):
                 pass
         path = os.path.join(folder, "run.textproto")
         with open(path, "w", encoding="utf-8") as file:
-            file.write(_CONFIG.format(folder=folder, schedule=schedule, replicas=replicas))
+            file.write(_CONFIG.format(
+                folder=folder, schedule=schedule, replicas=replicas, loss="WAIT"
+            ))
         launch = fixture.launch(
             path, _SCRIPT.replace("{schedule!r}", repr(schedule)), fixture.ROOT, str(place),
             struck, options=options,
@@ -188,6 +222,25 @@ class StateRecoveryTest(unittest.TestCase):
                     lambda _, __, launch: fixture.kill_workers(launch),
                     rf"worker 0.*begins at {begins}", rf"worker 1.*begins at {begins}", place=place,
                 )
+
+    def test_a_worker_without_which_the_others_have_gone_on(self):
+        with tempfile.TemporaryDirectory() as folder:
+            path = os.path.join(folder, "run.textproto")
+            with open(path, "w", encoding="utf-8") as file:
+                file.write(_CONFIG.format(
+                    folder=folder, schedule="BACKWARD", replicas=0, loss="CONTINUE"
+                ))
+            launch = fixture.launch(
+                path, _CONTINUE_SCRIPT, fixture.ROOT, os.path.join(folder, "end")
+            )
+            code, output = fixture.follow(launch, lambda _: None)
+        self.assertEqual(code, 0, output)
+        begins = [int(at) for at in re.findall(r"worker 1.*begins at (\d+)", output)]
+        self.assertEqual(len(begins), 2, output)
+        self.assertGreater(begins[1], 15, output)
+        ends = re.findall(r"ends with (.*)", output)
+        self.assertEqual(len(ends), 2, output)
+        self.assertEqual(ends[0], ends[1], output)
 
     def test_a_run_of_which_everything_is_killed_is_resumed(self):
         with tempfile.TemporaryDirectory() as folder:
