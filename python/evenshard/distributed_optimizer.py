@@ -106,7 +106,6 @@ class DistributedOptimizer(Training, torch.optim.Optimizer):
         else:
             self._join(config, rank, overrides, coordinator)
         self._sharing.append(self)
-        self._group_state = self._groups_as_state(len(self._sharing) - 1)
         for each in self._sharing:
             each._watch()
         self._step_given = optimizer.step
@@ -193,7 +192,6 @@ class DistributedOptimizer(Training, torch.optim.Optimizer):
                 if (gradient := self._tensors[i].tensor.grad) is not None:
                     gradient.div_(scale)
             self._step_given()
-        self._exchange.registered.stepped()
         return loss
 
     def synchronize(self) -> None:
@@ -219,6 +217,15 @@ class DistributedOptimizer(Training, torch.optim.Optimizer):
         self.zero_grad()
         self._give_up()
         self._step_for_others()
+
+    def register_state(self, name: str, state: Any, *, as_of: str = "backward") -> None:
+        """Is refused: the parameters and the optimizer's state are in the workers, and one that was
+        started again cannot go on."""
+        raise errors.FailedPrecondition(
+            "register_state(): a worker of DistributedOptimizer cannot go on in place of another;"
+            " allowed: evenshard.Optimizer, whose shards have the parameters and the optimizer's"
+            " state"
+        )
 
     def _take_part(self):
         if len(self._sharing) > 1:

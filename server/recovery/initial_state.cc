@@ -57,7 +57,7 @@ absl::StatusOr<std::shared_ptr<ParameterStore>> MakeInitialState(const PlannedCo
                    CheckpointReader::Open(storage, config.proto().recovery().checkpoint().folder(),
                                           config, *id));
   for (StoredChunk& chunk : store->chunks()) RETURN_IF_ERROR(Restore(*reader, chunk));
-  if (slot == 0 && !reader->registered().empty()) {
+  if (slot == 0) {
     RETURN_IF_ERROR(store->registered_states().Keep(std::nullopt, reader->facts().exchange,
                                                     reader->registered()));
   }

@@ -25,6 +25,17 @@ absl::Status MeanTable::CheckMayCome(absl::Span<const uint32_t> ranks) const {
   return absl::OkStatus();
 }
 
+std::set<uint32_t> MeanTable::Waiting(uint64_t iteration) const {
+  absl::MutexLock lock(&mutex_);
+  std::set<uint32_t> waiting;
+  for (const auto& [point, entry] : entries_) {
+    if (point.iteration != iteration) continue;
+    // None are left of a mean that is complete.
+    for (const auto& [rank, value] : entry.values) waiting.insert(rank);
+  }
+  return waiting;
+}
+
 absl::StatusOr<MeanResponse> MeanTable::Ask(const MeanRequest& request,
                                             const std::vector<uint32_t>& ranks) {
   if (request.value_size() > kMaxElements) {

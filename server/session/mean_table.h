@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <map>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -38,6 +39,9 @@ class MeanTable {
   // value of another size, or is missing because it has finished.
   absl::StatusOr<MeanResponse> Ask(const MeanRequest& request, const std::vector<uint32_t>& ranks);
 
+  // The workers that wait for a mean before this iteration.
+  std::set<uint32_t> Waiting(uint64_t iteration) const;
+
  private:
   // The iteration that comes next for a worker, and how many means it has asked for before at that.
   struct Point {
@@ -58,7 +62,7 @@ class MeanTable {
   absl::Status CheckMayCome(absl::Span<const uint32_t> ranks) const;
 
   const Membership& membership_;
-  absl::Mutex mutex_;
+  mutable absl::Mutex mutex_;
   std::map<Point, Entry> entries_ ABSL_GUARDED_BY(mutex_);
 };
 

@@ -1,8 +1,10 @@
 // What workers ask a shard, and tell it, beside the exchange.
 
 #include <optional>
+#include <set>
 #include <vector>
 
+#include "absl/algorithm/container.h"
 #include "absl/strings/str_cat.h"
 #include "common/base/status_macros.h"
 #include "server/shard/shard.h"
@@ -45,13 +47,20 @@ absl::Status Shard::Keep(uint32_t worker, const RegisteredState& state) {
 
 absl::StatusOr<TakeStateResponse> Shard::TakeState(const TakeStateRequest& request) {
   RETURN_IF_ERROR(CheckAsks(request.worker(), request.incarnation(), "register_state()"));
-  std::vector<uint32_t> ranks;
+  std::vector<uint32_t> may_give;
   {
     absl::MutexLock lock(&view_mutex_);
-    ranks = worker_sets_->At(request.iteration());
+    may_give = worker_sets_->At(request.iteration());
   }
+  // One that waits for a mean waits for this worker, and one that has finished has given what it
+  // had.
+  const std::set<uint32_t> waiting = means_.Waiting(request.iteration());
+  const std::vector<uint32_t> left = membership_.HaveLeft();
+  std::erase_if(may_give, [&](uint32_t rank) {
+    return waiting.contains(rank) || absl::c_linear_search(left, rank);
+  });
   const absl::StatusOr<std::optional<StatesByName>> taken =
-      store_->registered_states().Take(request.worker(), request.iteration(), ranks);
+      store_->registered_states().Take(request.worker(), request.iteration(), may_give);
   if (!taken.ok() && view_ == 0) {
     // Without a coordinator the run cannot go back.
     return absl::FailedPreconditionError(

@@ -47,6 +47,7 @@ absl::Status RegisteredStates::Keep(std::optional<uint32_t> worker, uint64_t exc
         absl::StrCat("the registered state has ", bytes, " bytes, allowed: at most ", kMaxBytes));
   }
   absl::MutexLock lock(&mutex_);
+  is_used_ = is_used_ || !state.empty();
   const auto [found, is_new] = states_.try_emplace(exchange, Entry{worker, state});
   if (!is_new) {
     const Entry& kept = found->second;
@@ -68,17 +69,17 @@ std::optional<StatesByName> RegisteredStates::At(uint64_t exchange) const {
 }
 
 absl::StatusOr<std::optional<StatesByName>> RegisteredStates::Take(
-    uint32_t worker, uint64_t exchange, const std::vector<uint32_t>& ranks) {
+    uint32_t worker, uint64_t exchange, const std::vector<uint32_t>& may_give) {
   if (std::optional<StatesByName> kept = At(exchange); kept.has_value()) return kept;
   absl::MutexLock lock(&mutex_);
   if (std::exchange(asked_for_, exchange) != exchange) asking_.clear();
   asking_.insert(worker);
-  const std::set<uint32_t> wanted(ranks.begin(), ranks.end());
-  is_lost_ = is_lost_ || absl::c_includes(asking_, wanted);
+  const std::set<uint32_t> givers(may_give.begin(), may_give.end());
+  is_lost_ = is_lost_ || absl::c_includes(asking_, givers);
   if (is_lost_) {
     return absl::UnavailableError(
-        absl::StrCat("register_state: all workers were started again before exchange ", exchange,
-                     ", and nobody has what was registered then"));
+        absl::StrCat("register_state: nobody has what was registered before exchange ", exchange,
+                     ", since workers were started again"));
   }
   return std::nullopt;
 }

@@ -27,18 +27,19 @@ class RegisteredStates {
   // the one at which it cuts, before any worker has come further than the next one.
   static constexpr size_t kKept = 2;
 
-  // `worker` has this before `exchange`; nullopt: a checkpoint has it. Errors: INVALID_ARGUMENT if
-  // it is too large; FAILED_PRECONDITION, with the name, if another worker's differs.
+  // `worker` has this before `exchange`; nullopt: a checkpoint has it, and possibly nothing.
+  // Errors: INVALID_ARGUMENT if it is too large; FAILED_PRECONDITION, with the name, if another
+  // worker's differs.
   absl::Status Keep(std::optional<uint32_t> worker, uint64_t exchange, StatesByName state);
 
   // What is kept for an exchange, or nullopt.
   std::optional<StatesByName> At(uint64_t exchange) const;
 
-  // The same for a worker that has to go on from there. If every one of the `ranks` that take part
-  // in the exchange asks for it, nobody has it, and it is lost from now on. Errors: UNAVAILABLE
-  // then, since the run has to go back.
+  // The same for a worker that has to go on from there. If every one of the ranks that `may_give`
+  // it asks for it, nobody has it, and it is lost from now on. Errors: UNAVAILABLE then, since the
+  // run has to go back.
   absl::StatusOr<std::optional<StatesByName>> Take(uint32_t worker, uint64_t exchange,
-                                                   const std::vector<uint32_t>& ranks);
+                                                   const std::vector<uint32_t>& may_give);
 
   // Whether nobody has what a worker has asked for.
   bool is_lost() const {
@@ -48,7 +49,7 @@ class RegisteredStates {
   // Whether anything has been kept.
   bool is_used() const {
     absl::MutexLock lock(&mutex_);
-    return !states_.empty();
+    return is_used_;
   }
 
  private:
@@ -59,6 +60,7 @@ class RegisteredStates {
 
   mutable absl::Mutex mutex_;                                 // no other lock is acquired under it
   std::map<uint64_t, Entry> states_ ABSL_GUARDED_BY(mutex_);  // by exchange
+  bool is_used_ ABSL_GUARDED_BY(mutex_) = false;
   bool is_lost_ ABSL_GUARDED_BY(mutex_) = false;
   uint64_t asked_for_ ABSL_GUARDED_BY(mutex_) = 0;          // the exchange
   std::set<uint32_t> asking_ ABSL_GUARDED_BY(mutex_) = {};  // the workers that ask for it

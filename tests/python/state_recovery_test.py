@@ -34,12 +34,11 @@ from tests.python import fixture, models
 import torch
 import evenshard
 rank, place, struck, steps = int(os.environ["RANK"]), int(sys.argv[2]), sys.argv[3], 30
+at, registers = int(sys.argv[4]), sys.argv[5] == "registers"
 model = models.make("mlp", seed=1)
 rule = torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.9)
 optimizer = evenshard.Optimizer(model, optimizer=rule)
 print("begins at", optimizer.iteration, flush=True)
-scheduler = torch.optim.lr_scheduler.OneCycleLR(optimizer, max_lr=0.1, total_steps=steps + 5)
-
 class Counted:
     # Counts what the script has done, or a reader has read ahead.
     def __init__(self):
@@ -51,12 +50,16 @@ class Counted:
         self.position = state["position"]
 
 sampler, reader = Counted(), Counted()
-optimizer.register_state("scheduler", scheduler)
-optimizer.register_state("sampler", sampler)
-optimizer.register_state("reader", reader, as_of="step")
+if registers:
+    optimizer.register_state("sampler", sampler)
+    optimizer.register_state("reader", reader, as_of="step")
+# It changes the groups when it is made.
+scheduler = torch.optim.lr_scheduler.OneCycleLR(optimizer, max_lr=0.1, total_steps=steps + 5)
+if registers:
+    optimizer.register_state("scheduler", scheduler)
 
 def wait_at(here):
-    if here != place or optimizer.iteration != 15 or os.path.exists(struck):
+    if here != place or optimizer.iteration != at or os.path.exists(struck):
         return
     optimizer.synchronize()
     if rank == 1:
@@ -86,6 +89,10 @@ def train():
     optimizer.step()
     scheduler.step()
     wait_at(3)
+    if optimizer.iteration == 15 and place == 4:
+        if rank == 1:
+            wait_at(4)
+        optimizer.mean(1)
 
 is_done = False
 while not is_done:
@@ -138,8 +145,10 @@ print("ends with", repr([total, optimizer.param_groups[0]["lr"], optimizer.itera
 
 @unittest.skipIf(fixture.torch is None, "PyTorch is not installed: recovery of a training")
 class StateRecoveryTest(unittest.TestCase):
-    def train(self, folder, *, strike=None, place=0, schedule="BACKWARD", replicas=0, options=()):
-        """Runs the training; `strike(worker's process, config, launch)` comes at the place."""
+    def train(self, folder, *, strike=None, place=0, at=15, registers=True, schedule="BACKWARD",
+              replicas=0, options=()):
+        """Runs the training; `strike(worker's process, config, launch)` comes at the place of that
+        iteration."""
         struck = os.path.join(folder, "struck")
         if strike is None:
             with open(struck, "w", encoding="utf-8"):
@@ -151,12 +160,12 @@ class StateRecoveryTest(unittest.TestCase):
             ))
         launch = fixture.launch(
             path, _SCRIPT.replace("{schedule!r}", repr(schedule)), fixture.ROOT, str(place),
-            struck, options=options,
+            struck, str(at), "registers" if registers else "", options=options,
         )
 
         def strike_once(output):
             waits = re.search(r"process (\d+) waits", output)
-            is_written = "checkpoint of iteration 10 is complete" in output
+            is_written = at < 10 or "checkpoint of iteration 10 is complete" in output
             if waits and is_written and not os.path.exists(struck):
                 strike(int(waits[1]), path, launch)
                 with open(struck, "w", encoding="utf-8"):
@@ -205,6 +214,37 @@ class StateRecoveryTest(unittest.TestCase):
                     lambda _, path, __, shard=shard: fixture.kill_shard(path, shard),
                     r"worker 0.*went back to 10", r"worker 1.*went back to 10", place=1,
                 )
+
+    def test_a_run_that_goes_back_to_its_beginning_begins_with_what_was_registered(self):
+        self.check(
+            lambda _, path, __: fixture.kill_shard(path, 1),
+            r"worker 0.*went back to 0", r"worker 1.*went back to 0", place=1, at=5,
+        )
+
+    def test_a_worker_that_is_killed_after_its_last_step_comes_to_the_end(self):
+        self.check(
+            lambda worker, _, __: os.kill(worker, signal.SIGKILL),
+            r"worker 1.*begins at 30", place=3, at=30,
+        )
+
+    def test_a_worker_that_is_killed_before_a_mean_for_which_the_others_wait(self):
+        self.check(
+            lambda worker, _, __: os.kill(worker, signal.SIGKILL),
+            r"worker 0.*went back to 10", r"worker 1.*begins at 10", place=4,
+        )
+
+    def test_a_checkpoint_without_anything_registered_is_refused(self):
+        with tempfile.TemporaryDirectory() as folder:
+            code, output = self.train(
+                folder, strike=lambda _, __, launch: launch.send_signal(signal.SIGTERM), place=2,
+                registers=False,
+            )
+            self.assertNotEqual(code, 0, output)
+            code, output = self.train(folder, options=("--resume",))
+        self.assertEqual(code, 1, output)
+        self.assertIn(
+            '"sampler"): the run has no such state at iteration 10; it has none', output
+        )
 
     def test_slot_0_passes_to_its_replica_while_a_worker_is_gone(self):
         def kill(worker, path, _):

@@ -24,7 +24,7 @@ class _LateHandle:
     rank, iteration, waits_for_workers = 1, 3, True
 
     def __init__(self, **taken):
-        self.taken = {"param_groups of optimizer 0": '{"dict":[["groups",[]]]}', **taken}
+        self.taken = {"param_groups": '{"dict":[["groups",[]]]}', **taken}
 
     def take_state(self):
         return self.taken
@@ -93,6 +93,8 @@ class StateTextTest(unittest.TestCase):
 
     def test_what_is_callable_stays_the_own(self):
         state = {"rate": 2, "function": max, "list": [min, 1], "more": {"method": "".join}}
+        with self.assertRaisesRegex(ValueError, "has a function where this worker's own"):
+            self.round_trip([max], [])
         own = {"rate": 1, "function": sum, "list": [abs, 0], "more": {}}
         self.assertEqual(
             self.round_trip(state, own),
@@ -106,6 +108,7 @@ class StateTextTest(unittest.TestCase):
             ({"a": color.RED}, r"state\['a'\]: is a .*Color"),
             (collections.defaultdict(int), "state: is a collections.defaultdict"),
             ({"a": {1j}}, r"an item of state\['a'\]: is a builtins.complex"),
+            ({"a": nn.Linear(1, 1)}, r"state\['a'\]: is a torch.nn.*Linear, allowed"),
             ([torch.zeros(1, dtype=torch.complex64)], r"state\[0\]: is a torch.Tensor"),
             ([numpy.array([object()])], r"state\[0\]: is a numpy.ndarray"),
         ):
@@ -200,6 +203,19 @@ def _later_in_all(script):
     return held.state["position"], optimizer.iteration
 
 
+def _in_join(script):
+    optimizer, step = _training(script)
+    optimizer.register_state("x", _Held({}))
+    with optimizer.join():
+        step(0)
+
+
+def _distributed(_):
+    model = nn.Linear(6, 5)
+    optimizer = evenshard.DistributedOptimizer(torch.optim.SGD(model.parameters(), 0.1), model)
+    optimizer.register_state("x", _Held({}))
+
+
 _REFUSED = [
     (_registering(("x", _Held({"rank": 0})), ("y", lambda rank: _Held({"rank": rank}))),
      r'"y" is not the same in worker \d and in worker \d before exchange 1; allowed: what is the'),
@@ -210,6 +226,11 @@ _REFUSED = [
      r"register_state\(\"x\"\)\['a'\]: is a builtins.object"),
     (_registering(("x", _Held({"a": "b" * 300000}))),
      r'register_state\("x"\): has 3000\d\d bytes as a text, .*allowed: 262144 in all'),
+    (_registering(("x", lambda _: _Held({"ema": torch.zeros(100000)}))),
+     r"register_state\(\"x\"\)\['ema'\]: has 400000 bytes; allowed: 262144 in all"),
+    (_registering(("param_groups", _Held({}))), "the name is 'param_groups', allowed: a text that"),
+    (_in_join, r"join\(\): states are registered, and a worker without data does not advance"),
+    (_distributed, r"register_state\(\): a worker of DistributedOptimizer cannot go on in place"),
     (_registering(("x", 5)),
      r'"x"\): is a int, which has no state_dict\(\) and no load_state_dict\(\); allowed'),
     (_registering(("x", _Held({})), ("x", _Held({}))), r'"x"\): the name is taken'),
@@ -235,14 +256,14 @@ class StateTest(unittest.TestCase):
 
     def test_a_returning_worker_gets_it_or_is_told_why_not(self):
         def register(handle, state):
-            RegisteredStates(handle, []).add("x", state, "step", GroupState(0, lambda: []))
+            RegisteredStates(handle, []).add("x", state, "step", GroupState(lambda: []))
 
         held = _Held({"a": 0})
         register(_LateHandle(x='{"dict":[["a",5]]}'), held)
         self.assertEqual(held.state, {"a": 5})
         with self.assertRaisesRegex(
             evenshard.FailedPrecondition,
-            r'"x"\): the run has no such state at iteration 3; it has param_groups of optimizer 0, y',
+            r'"x"\): the run has no such state at iteration 3; it has param_groups, y',
         ):
             register(_LateHandle(y="1"), _Held({}))
         with self.assertRaisesRegex(

@@ -214,7 +214,7 @@ std::string ViewCoordinator::LostState() const {
       processes_[primary.process()].state.lost_state() != view_.generation()) {
     return "";
   }
-  return "all workers were started again, and nobody has what they had registered";
+  return "workers were started again, and nobody has what was registered";
 }
 
 // Makes `next` begin a new generation because of a loss, unless the processes for it are not there

@@ -7,6 +7,7 @@ iteration at which it goes on, and a checkpoint has what counted at its cut.
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable
 from typing import Any
 
@@ -18,6 +19,7 @@ from evenshard._torch.model import ModelTensor
 
 BACKWARD, STEP = "backward", "step"
 
+_GROUPS = "param_groups"
 _MOST_BYTES = 262144  # RegisteredStates::kMaxBytes
 
 
@@ -35,6 +37,10 @@ class RegisteredStates:
         self._taken: dict[str, str] | None = None  # from where this worker goes on
         self._texts: dict[str, str] = {}  # what counts before the next exchange, as far as captured
 
+    def __bool__(self) -> bool:
+        """Whether anything is registered."""
+        return bool(self._states)
+
     def add(self, name: str, state: Any, as_of: str, groups: GroupState) -> None:
         """Registers a state, and restores it if the worker goes on in a run with iterations behind
         it. The options of its optimizer's groups belong to it. Errors: InvalidArgument,
@@ -42,19 +48,20 @@ class RegisteredStates:
         self._check(name, state, as_of)
         before = dict(self._states), dict(self._initial), dict(self._texts)
         try:
-            added: Any
-            for each, added, moment in ((groups.name, groups, BACKWARD), (name, state, as_of)):
-                if each not in self._states:
-                    self._initial[each] = _encode(each, added)
-                    self._states[each] = (added, moment)
-                    if moment == STEP:
-                        self._texts[each] = self._initial[each]
+            self._states[_GROUPS] = (groups, BACKWARD)
+            self._states[name] = (state, as_of)
+            self._initial[name] = _encode(name, state)
+            if as_of == STEP:
+                self._texts[name] = self._initial[name]
+            # A scheduler that has just been made may have changed the groups.
+            if _GROUPS not in self._initial or self._taken is None and not self._has_begun:
+                self._initial[_GROUPS] = _encode(_GROUPS, groups)
             self._check_size(self._initial)
             if self._handle.iteration > 0 and not self._has_begun:
-                self._taken = self._taken or self._handle.take_state()
+                if self._taken is None:
+                    self._taken = self._handle.take_state()
                 self._restore(name, self._taken)
-                # A scheduler that has just been made may have changed them.
-                self._restore(groups.name, self._taken)
+                self._restore(_GROUPS, self._taken)
         except BaseException:
             self._states, self._initial, self._texts = before
             raise
@@ -84,6 +91,13 @@ class RegisteredStates:
         self._check_size(self._texts)
         self._handle.keep_state(self._texts)
 
+    def finish(self) -> None:
+        """The worker has trained to the end. Another one that was started again may still need what
+        there is, and a checkpoint at the end. What the script has changed since may differ between
+        workers: the first one counts."""
+        with contextlib.suppress(errors.FailedPrecondition):
+            self.send()
+
     def assigned(self) -> None:
         """An exchange is over that was no iteration."""
         for name, (_, moment) in self._states.items():
@@ -98,6 +112,7 @@ class RegisteredStates:
     def restore(self) -> None:
         """The run has gone back. Errors: as those of add()."""
         self._has_begun = False
+        self._taken = None
         self._texts.clear()
         if not self._states:
             return
@@ -113,10 +128,10 @@ class RegisteredStates:
         self._states.clear()
 
     def _check(self, name, state, as_of):
-        if not isinstance(name, str) or not name:
+        if not isinstance(name, str) or not name or "\0" in name or name == _GROUPS:
             raise errors.InvalidArgument(
                 f"register_state: the name is {name!r}, allowed: a text that is not empty, the same"
-                " in all workers"
+                f' in all workers, and not "{_GROUPS}", which is registered with the first one'
             )
         if name in self._states:
             raise errors.InvalidArgument(
@@ -172,9 +187,7 @@ class RegisteredStates:
 class GroupState:
     """The options of an optimizer's groups, which schedulers change, as a state."""
 
-    def __init__(self, number: int, groups: Callable[[], list[dict]]):
-        """`number` is the optimizer's, of those that share a worker."""
-        self.name = f"param_groups of optimizer {number}"
+    def __init__(self, groups: Callable[[], list[dict]]):
         self._groups = groups
 
     def state_dict(self) -> dict:
@@ -194,4 +207,4 @@ class GroupState:
 
 
 def _encode(name, state):
-    return _state_text.encode(state.state_dict(), f'register_state("{name}")')
+    return _state_text.encode(state.state_dict(), f'register_state("{name}")', _MOST_BYTES)

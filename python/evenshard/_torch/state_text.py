@@ -5,7 +5,10 @@ from __future__ import annotations
 
 import base64
 import collections
+import functools
 import json
+import types
+import weakref
 from typing import Any
 
 import torch
@@ -20,43 +23,52 @@ _DICTS = {"dict": dict, "Counter": collections.Counter, "OrderedDict": collectio
 _SEQUENCES = {"tuple": tuple, "set": set, "frozenset": frozenset}
 
 
-def encode(state: Any, place: str) -> str:
-    """What is callable in it, such as a scheduler's function, is left to whoever decodes it. `place`
-    is for errors. Errors: InvalidArgument, which names what is something else."""
-    return json.dumps(_encoded(state, place), separators=(",", ":"))
+# What a scheduler may have been given, and keeps.
+_FUNCTIONS = (
+    types.FunctionType, types.BuiltinFunctionType, types.MethodType, functools.partial,
+    weakref.ReferenceType,
+)
+
+
+def encode(state: Any, place: str, most_bytes: int = 2**62) -> str:
+    """Functions in it, such as a scheduler's, are left to whoever decodes it. `place` is for
+    errors. Errors: InvalidArgument, which names what is something else, or is larger by itself."""
+    return json.dumps(_encoded(state, place, most_bytes), separators=(",", ":"))
 
 
 def decode(text: str, own: Any) -> Any:
-    """The state of a text. What is callable is taken from the same place of `own`, if it has it."""
+    """The state of a text. Functions are those at the same place of `own`, if it has them."""
     return _decoded(json.loads(text), own)
 
 
-def _encoded(value, place):
+def _encoded(value, place, most):
     kind = type(value)
     if value is None or kind in (bool, int, float, str):
         return value
     if kind is list:
-        return [_encoded(item, f"{place}[{i}]") for i, item in enumerate(value)]
+        return [_encoded(item, f"{place}[{i}]", most) for i, item in enumerate(value)]
     name = kind.__name__
     if _DICTS.get(name) is kind:
         entries = [
-            [_encoded(key, f"a key of {place}"), _encoded(item, f"{place}[{key!r}]")]
+            [_encoded(key, f"a key of {place}", most), _encoded(item, f"{place}[{key!r}]", most)]
             for key, item in value.items()
         ]
         return {name: sorted(entries, key=_order) if kind is dict else entries}
     if _SEQUENCES.get(name) is kind:
-        items = [_encoded(item, f"an item of {place}") for item in value]
+        items = [_encoded(item, f"an item of {place}", most) for item in value]
         return {name: items if kind is tuple else sorted(items, key=json.dumps)}
     if kind in (bytes, bytearray):
         return {"bytes": _text(bytes(value))}
     if isinstance(value, torch.Tensor) and not value.is_complex() and not value.is_sparse:
+        _check_size(value.numel() * value.element_size(), place, most)
         plain = value.detach().cpu().contiguous()
         data = bytes(plain.reshape(-1).view(torch.uint8).tolist())
         return {"tensor": [str(plain.dtype).split(".")[1], list(plain.shape), _text(data)]}
     if kind.__module__ == "numpy" and getattr(value, "dtype", None) is not None:
         if value.dtype.kind in "biufcSU":
+            _check_size(value.nbytes, place, most)
             return {"numpy": [value.dtype.str, list(value.shape), _text(value.tobytes())]}
-    if callable(value):
+    if isinstance(value, _FUNCTIONS):
         return {"own": []}
     raise errors.InvalidArgument(
         f"{place}: is a {kind.__module__}.{kind.__qualname__}, allowed: {_ALLOWED}"
@@ -91,7 +103,14 @@ def _decoded(node, own):
 
         dtype, shape, data = content
         return numpy.frombuffer(_data(data), dtype).reshape(shape).copy()[()]
+    if own is None:
+        raise ValueError("has a function where this worker's own state has none")
     return own
+
+
+def _check_size(size, place, most):
+    if size > most:
+        raise errors.InvalidArgument(f"{place}: has {size} bytes; allowed: {most} in all")
 
 
 def _order(entry):

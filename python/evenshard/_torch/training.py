@@ -7,7 +7,6 @@ import contextlib
 import functools
 import types
 from collections.abc import Iterator
-from typing import Any
 
 import torch
 
@@ -17,7 +16,6 @@ from evenshard._torch import model as _model
 from evenshard._torch.gradient_hooks import on_gradient
 from evenshard._torch.model_exchange import ModelExchange
 from evenshard._torch.own_changes import OwnChanges
-from evenshard._torch.registered_states import GroupState
 from evenshard._torch.uneven_ends import UnevenEnds
 
 
@@ -55,10 +53,6 @@ class Training:
         self._own_changes: OwnChanges | None = None
         self._hooks = []
         self._given: torch.optim.Optimizer | None = None
-        self._group_state = self._groups_as_state(0)
-
-    def _groups_as_state(self, number):
-        return GroupState(number, lambda: self.param_groups)  # type: ignore[attr-defined]
 
     def _declared(self):
         return [
@@ -151,6 +145,12 @@ class Training:
         workers have the same parameters, and one iteration more, which has changed nothing. In the
         context each step() needs a gradient; abandon() is for a batch without one.
         """
+        if self._exchange.registered:
+            raise errors.FailedPrecondition(
+                "join(): states are registered, and a worker without data does not advance its own"
+                " as the others do; allowed: the same number of steps in all workers, or nothing"
+                " registered"
+            )
         with self._uneven_ends.join(self._take_part):
             yield
 
@@ -175,33 +175,6 @@ class Training:
         )
 
     # Beside the training.
-
-    def register_state(self, name: str, state: Any, *, as_of: str = "backward") -> None:
-        """Has a state restored wherever this worker goes on in place of another: after it was
-        started again, after WentBack and resume(), and from a checkpoint:
-
-            optimizer.register_state("scheduler", scheduler)
-
-        `state` has state_dict() and load_state_dict(): a scheduler, a sampler, GradScaler. All
-        workers register the same names, after this object is made and before their first
-        iteration, and have the same in each iteration, since any of them may be where another goes
-        on from. The options of the parameter groups, such as the rates, are registered with the
-        first one. If the run has iterations behind it, the state is restored at once.
-
-        as_of: which moment counts for an iteration. "backward": the first backward() after the last
-        step(), which is right for what the script advances after step(). "step": the end of the
-        last step(), for what advances when the next batch is drawn, such as a loader.
-
-        What a state_dict() has are numbers, texts, bytes, tensors and arrays, and lists, tuples,
-        sets and dicts of these, at most 256 KiB as text in all; what is callable in it stays each
-        worker's own. Every worker sends it to slot 0 before each iteration.
-
-        Errors: InvalidArgument for a state that has something else or is too large;
-        FailedPrecondition if it is not the same in all workers, or does not load, and under ASYNC.
-        """
-        with self._exchange.threads.lock:
-            self._exchange.require_between("register_state()")
-            self._exchange.registered.add(name, state, as_of, self._group_state)
 
     def mean(self, value: float | torch.Tensor) -> float | torch.Tensor:
         """Returns the mean of a number, or of each element of a small tensor, over the workers:
@@ -269,6 +242,7 @@ class Training:
                 error = self._unfinished("the worker was closed")
                 if error is None:
                     self._exchange.wait_for_all()
+                    self._exchange.registered.finish()
         except BaseException as failure:
             error = _exit.text_of(failure)
             raise

@@ -51,6 +51,14 @@ TEST_CASE("what is too large is refused") {
   CHECK(!states.is_used());
 }
 
+TEST_CASE("a checkpoint without anything registered says so") {
+  RegisteredStates states;
+  REQUIRE(states.Keep(std::nullopt, 7, {}).ok());
+  CHECK(!states.is_used());
+  CHECK(**states.Take(0, 7, {0}) == StatesByName());
+  CHECK(!states.is_lost());
+}
+
 TEST_CASE("what all workers ask for is lost") {
   RegisteredStates states;
   CHECK(*states.Take(1, 7, {0, 1, 2}) == std::nullopt);

@@ -113,10 +113,11 @@ class ExchangeCore {
   // REQUIRES: the iteration of catch_up is over. It has none from now on.
   void EndCatchUp();
 
-  // Has slot 0's next process told what this worker has registered.
+  // Has slot 0's next process told what this worker has registered, unless the run has gone back
+  // meanwhile.
   void Keep(RegisteredState state) {
     absl::MutexLock lock(&mutex_);
-    links_.Keep(std::move(state));
+    if (stage_ == Stage::kRunning || stage_ == Stage::kLeaving) links_.Keep(std::move(state));
   }
 
   uint64_t view_number() const {

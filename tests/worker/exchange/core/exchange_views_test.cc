@@ -67,6 +67,7 @@ TEST_CASE("a process that takes slot 0 over is told what was registered, and no 
   // What it was before the run went back does not count any more.
   fixture.view.set_generation(2);
   fixture.Follow();
+  fixture.core.Keep(state);
   fixture.core.Resume();
   REQUIRE(fixture.transport.latest[0].has_value());
   CHECK(!fixture.transport.latest[0]->join.has_state());
