@@ -200,7 +200,8 @@ class StateRecoveryTest(unittest.TestCase):
         def kill(worker, _, __):
             os.kill(worker, signal.SIGKILL)
 
-        for schedule, places in (("BACKWARD", (0, 1, 2, 3)), ("FULL", (1, 3)), ("SEQUENTIAL", (1,))):
+        of_schedules = {"BACKWARD": (0, 1, 2, 3), "FULL": (1, 3), "SEQUENTIAL": (1,)}
+        for schedule, places in of_schedules.items():
             for place in places:
                 with self.subTest(schedule, place=place):
                     self.check(

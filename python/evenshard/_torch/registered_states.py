@@ -177,8 +177,8 @@ class RegisteredStates:
             state.load_state_dict(_state_text.decode(texts[name], state.state_dict()))
         except Exception as error:
             raise errors.FailedPrecondition(
-                f'register_state("{name}"): rank {self._handle.rank} cannot load what the run has at'
-                f" iteration {self._handle.iteration}: {type(error).__name__}: {error}"
+                f'register_state("{name}"): rank {self._handle.rank} cannot load what the run has'
+                f" at iteration {self._handle.iteration}: {type(error).__name__}: {error}"
             ) from error
         if self._states[name][1] == STEP:
             self._texts[name] = texts[name]
