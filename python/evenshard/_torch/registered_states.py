@@ -1,7 +1,7 @@
 """Optimizer.register_state(): what a worker that comes back needs beside the model.
 
-Before each exchange every worker gives slot 0 what it has registered, as one text for each name, and
-all texts must be the same. So a worker that was started again gets what the others have at the
+Before each exchange every worker gives slot 0 what it has registered, as one text for each name,
+and all texts must be the same. So a worker that was started again gets what the others have at the
 iteration at which it goes on, and a checkpoint has what counted at its cut.
 """
 
@@ -161,9 +161,9 @@ class RegisteredStates:
         if sum(sizes.values()) > _MOST_BYTES:
             largest = max(sizes, key=lambda name: sizes[name])
             raise errors.InvalidArgument(
-                f'register_state("{largest}"): has {sizes[largest]} bytes as a text, and all that is'
-                f" registered has {sum(sizes.values())}; allowed: {_MOST_BYTES} in all, since every"
-                " worker sends it in each iteration"
+                f'register_state("{largest}"): has {sizes[largest]} bytes as a text, and all that'
+                f" is registered has {sum(sizes.values())}; allowed: {_MOST_BYTES} in all, since"
+                " every worker sends it in each iteration"
             )
 
     def _restore(self, name, texts):

@@ -225,6 +225,7 @@ absl::StatusOr<int64_t> Exchange::Resume() {
       return absl::InternalError(
           "gRPC has not given back gradients of connections that were closed");
     }
+    means_.Forget();
     core_.Resume();
     Announce();
     if (const absl::Status ready = core_.AwaitReady(); !ready.ok() && !went_back()) return ready;

@@ -45,6 +45,12 @@ absl::StatusOr<std::vector<double>> MeanCalls::Ask(uint64_t iteration, const std
   return mean;
 }
 
+void MeanCalls::Forget() {
+  iteration_.reset();
+  absl::MutexLock lock(&mutex_);
+  latest_.reset();
+}
+
 void MeanCalls::Retell() {
   const uint64_t view = view_();
   MeanRequest request;
