@@ -1,13 +1,13 @@
 """A classifier whose training goes on wherever it was, whichever of its processes dies.
 
-    python -m evenshard.run --workers 2 --shards 2 --replicas 1 \\
-        --recovery "worker_loss: WAIT checkpoint { folder: '$PWD/checkpoints' every_iterations: 50 }" \\
+    python -m evenshard.run --workers 2 --shards 2 --replicas 1 --recovery \\
+        "worker_loss: WAIT checkpoint { folder: '$PWD/checkpoints' every_iterations: 50 }" \\
         examples/elastic.py
 
 The model and the optimizer's state live at the shards. What else the training has come to, the
-schedule, the epoch and the place in the data, is registered: a process that is started again gets it
-from the others, and after the death of everything `--resume` gets it from the newest checkpoint. Kill
-what you like meanwhile; the last line is the same.
+schedule, the epoch and the place in the data, is registered: a process that is started again gets
+it from the others, and after the death of everything `--resume` gets it from the newest checkpoint.
+Kill what you like meanwhile; the last line is the same.
 """
 
 import argparse
@@ -104,7 +104,9 @@ def main():
     total = sum(p.double().abs().sum().item() for p in model.parameters())
     if rank == 0:
         rate = optimizer.param_groups[0]["lr"]
-        print(f"step {optimizer.iteration}: accuracy {accuracy:.3f}, rate {rate:.2e}, sum {total!r}")
+        print(
+            f"step {optimizer.iteration}: accuracy {accuracy:.3f}, rate {rate:.2e}, sum {total!r}"
+        )
 
 
 if __name__ == "__main__":

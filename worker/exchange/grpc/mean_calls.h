@@ -30,8 +30,8 @@ class MeanCalls {
   absl::StatusOr<std::vector<double>> Ask(uint64_t iteration, const std::string& place,
                                           const std::vector<double>& value);
 
-  // Forgets what was asked before the run went back, since the same exchanges come again. Not called
-  // during Ask.
+  // Forgets what was asked before the run went back, since the same exchanges come again. Not
+  // called during Ask.
   void Forget();
 
   // Tells slot 0's process the latest mean, once in each view. Called from time to time. Blocks for
