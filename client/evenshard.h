@@ -281,7 +281,8 @@ EVENSHARD_API evenshard_status evenshard_keep_state(evenshard_worker* worker,
 
 /* Takes what was given before the iteration, or the assignment, that comes next for this worker,
  * from the run's other workers or its checkpoint. Waits until it has been given. Errors:
- * FAILED_PRECONDITION if all workers were started again and nobody has it. */
+ * FAILED_PRECONDITION if nobody can give it and there is no coordinator, with which the run goes
+ * back (WENT_BACK). */
 EVENSHARD_API evenshard_status evenshard_take_state(evenshard_worker* worker);
 /* Sets the name and the text of the i-th state that was taken, in the order of names, and returns
  * 1; 0 if there are not so many. They are valid until the next evenshard_take_state. */

@@ -25,7 +25,7 @@ struct Bytes {
   }
 };
 
-// Of gradients and of parameters.
+// The bytes of gradients, and those of parameters.
 struct Amount {
   Bytes pushed;
   Bytes pulled;
