@@ -45,7 +45,7 @@ absl::StatusOr<std::unique_ptr<ClientReader>> ClientReader::Create(const Planned
   SetUpExchange();
   std::stop_source stop;
   std::unique_ptr<ClientReader> reader;
-  RETURN_IF_ERROR(RunAside(
+  RETURN_IF_ERROR(RunInterruptibly(
       [&]() -> absl::Status {
         ASSIGN_OR_RETURN(PlannedConfig config, AwaitModel(given, stop.get_token()));
         reader.reset(new ClientReader(std::move(config)));
@@ -60,7 +60,7 @@ absl::StatusOr<int64_t> ClientReader::Pull(int64_t newer_than, double timeout_se
   const absl::Duration timeout =
       timeout_seconds < 0 ? absl::InfiniteDuration() : absl::Seconds(timeout_seconds);
   int64_t iteration = -1;
-  RETURN_IF_ERROR(RunAside(
+  RETURN_IF_ERROR(RunInterruptibly(
       [&]() -> absl::Status {
         ASSIGN_OR_RETURN(iteration,
                          reader_.Pull(

@@ -85,10 +85,19 @@ absl::Status ClientWorker::Await(absl::FunctionRef<absl::Status()> call) {
 }
 
 absl::Status ClientWorker::Aside(absl::FunctionRef<absl::Status()> call) {
+  if (!HasInterruptCheck() && give_state_ == nullptr) return Explained(call());
   runs_aside_ = true;
-  const absl::Status result = RunAside(call, [this] { Interrupt(); });
+  const absl::Status result = RunAside(call, [this] { WhileWaiting(); });
   runs_aside_ = false;
   return Explained(result);
+}
+
+void ClientWorker::WhileWaiting() {
+  const auto check = [this] {
+    if (AskInterruptCheck()) Interrupt();
+  };
+  check();
+  if (give_state_ != nullptr) exchange_->OfferState(give_state_, check);
 }
 
 absl::Status ClientWorker::Explained(const absl::Status& status) const {
@@ -143,8 +152,7 @@ absl::Status ClientWorker::Join() {
                                                    .buffers = &buffers_,
                                                    .while_waiting =
                                                        [this] {
-                                                         if (!runs_aside_ && AskInterruptCheck())
-                                                           Interrupt();
+                                                         if (!runs_aside_) WhileWaiting();
                                                        },
                                                    .stop = stop_.get_token()}));
     return TakeParameters(initial);
@@ -230,6 +238,15 @@ absl::Status ClientWorker::TakeState() {
   RETURN_IF_ERROR(CheckJoined());
   return Aside([this]() -> absl::Status {
     ASSIGN_OR_RETURN(taken_states_, exchange_->TakeState());
+    return absl::OkStatus();
+  });
+}
+
+absl::Status ClientWorker::ReceiveState() {
+  RETURN_IF_ERROR(CheckJoined());
+  received_state_ = {};
+  return Aside([this]() -> absl::Status {
+    ASSIGN_OR_RETURN(received_state_, exchange_->ReceiveState());
     return absl::OkStatus();
   });
 }

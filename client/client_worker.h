@@ -2,6 +2,7 @@
 #define EVENSHARD_CLIENT_CLIENT_WORKER_H_
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <stop_token>
 #include <string>
@@ -20,6 +21,7 @@
 #include "worker/exchange/core/schedule_policy.h"
 #include "worker/exchange/core/training_exchange.h"
 #include "worker/exchange/grpc/exchange.h"
+#include "worker/exchange/grpc/worker_state_calls.h"
 
 namespace evenshard {
 
@@ -70,6 +72,12 @@ class ClientWorker {
   absl::Status KeepState(StatesByName states);
   absl::Status TakeState();
   const StatesByName& taken_states() const { return taken_states_; }
+  // Writes where the state is that this worker keeps by itself, or why it cannot be sent now.
+  using StateGiver = std::function<absl::StatusOr<WorkerStateCalls::Parts>()>;
+  void SetStateGiver(StateGiver give) { give_state_ = std::move(give); }
+  absl::Status ReceiveState();
+  // What was received last. Gives the memory back if it is assigned none.
+  WorkerStateCalls::Received& received_state() { return received_state_; }
   absl::Status Resume();
   absl::Status Leave(const char* error);
   void Interrupt() { stop_.request_stop(); }
@@ -94,8 +102,11 @@ class ClientWorker {
   // Runs a call that waits for parameters, and counts the time and the iteration that it ends. The
   // exchange asks the interrupt check meanwhile.
   absl::Status Await(absl::FunctionRef<absl::Status()> call);
-  // Runs any other call that may block in a thread of its own (RunAside).
+  // Runs any other call that may block, in a thread of its own if this one has something to do
+  // meanwhile.
   absl::Status Aside(absl::FunctionRef<absl::Status()> call);
+  // Called in the program's thread while a call waits.
+  void WhileWaiting();
   // Replaces an error whose cause is that the run has gone back to a checkpoint.
   absl::Status Explained(const absl::Status& status) const;
   // Receives the parameters from which this worker continues: at the start of a run with
@@ -118,6 +129,8 @@ class ClientWorker {
   bool runs_aside_ = false;  // a call runs in a thread of its own
   bool has_left_ = false;
   StatesByName taken_states_;  // the latest
+  StateGiver give_state_;      // null if there is nothing to send
+  WorkerStateCalls::Received received_state_;
   uint64_t iterations_ = 0;
   absl::Duration waited_;
 };

@@ -382,6 +382,37 @@ int evenshard_taken_state(const evenshard_worker* worker, int i, const char** na
   return 1;
 }
 
+void evenshard_set_state_giver(evenshard_worker* worker, evenshard_state_giver give,
+                               void* context) {
+  if (!IsOwn(worker)) return;
+  if (give == nullptr) return worker->worker->SetStateGiver(nullptr);
+  worker->worker->SetStateGiver(
+      [give, context]() -> absl::StatusOr<evenshard::WorkerStateCalls::Parts> {
+        evenshard_state state = {};
+        give(context, &state);
+        if (state.refusal != nullptr) return absl::FailedPreconditionError(state.refusal);
+        evenshard::WorkerStateCalls::Parts parts;
+        for (int i = 0; i < state.count; ++i) {
+          parts.emplace_back(static_cast<const char*>(state.parts[i]), state.bytes[i]);
+        }
+        return parts;
+      });
+}
+
+evenshard_status evenshard_receive_state(evenshard_worker* worker, const void** data,
+                                         int64_t* bytes) {
+  return On(worker, [&](evenshard::ClientWorker& w) -> absl::Status {
+    RETURN_IF_ERROR(w.ReceiveState());
+    *data = w.received_state().memory.data();
+    *bytes = w.received_state().bytes;
+    return absl::OkStatus();
+  });
+}
+
+void evenshard_free_state(evenshard_worker* worker) {
+  if (IsOwn(worker)) worker->worker->received_state() = {};
+}
+
 evenshard_status evenshard_wait_all(evenshard_worker* worker) {
   return On(worker, [](evenshard::ClientWorker& w) { return w.WaitAll(); });
 }

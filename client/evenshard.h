@@ -39,7 +39,7 @@ extern "C" {
 #define EVENSHARD_API __attribute__((visibility("default")))
 
 /* Incremented on every ABI-incompatible change. */
-#define EVENSHARD_ABI 5
+#define EVENSHARD_ABI 6
 /* The ABI of the library. A program compares it with EVENSHARD_ABI before any other call. */
 EVENSHARD_API int evenshard_abi(void);
 
@@ -288,6 +288,31 @@ EVENSHARD_API evenshard_status evenshard_take_state(evenshard_worker* worker);
  * 1; 0 if there are not so many. They are valid until the next evenshard_take_state. */
 EVENSHARD_API int evenshard_taken_state(const evenshard_worker* worker, int i, const char** name,
                                         const char** text);
+
+/* With optimizer.kind MEAN the parameters and the optimizer's state are the programs' own, and a
+ * worker that is started again in a run under way gets them from another one. To the library they
+ * are bytes, in parts, which mean the same in all workers. */
+typedef struct evenshard_state {
+  const void* const* parts;
+  const int64_t* bytes; /* of each part */
+  int count;
+  const char* refusal; /* why it cannot be sent at this time; NULL if it can */
+} evenshard_state;
+/* Has `give` called when another worker needs the state, in the program's thread and while a call
+ * of that waits: in an iteration, a mean, or in evenshard_leave. It must set `state` to what counts
+ * before the iteration in which, or before which, the worker waits. The memory must stay as it is
+ * until the waiting call returns or `give` is called again. NULL: nothing is given. */
+typedef void (*evenshard_state_giver)(void* context, evenshard_state* state);
+EVENSHARD_API void evenshard_set_state_giver(evenshard_worker* worker, evenshard_state_giver give,
+                                             void* context);
+/* Receives the state that counts before the iteration that comes next for this worker. Waits until
+ * another worker waits there too. `data` is valid until the next call of this, or of
+ * evenshard_free_state. Errors: FAILED_PRECONDITION if it is refused, or if all workers were
+ * started again and there is no coordinator, with which the run goes back (WENT_BACK);
+ * RESOURCE_EXHAUSTED. */
+EVENSHARD_API evenshard_status evenshard_receive_state(evenshard_worker* worker, const void** data,
+                                                       int64_t* bytes);
+EVENSHARD_API void evenshard_free_state(evenshard_worker* worker);
 
 /* A whole iteration: begins it, pushes all tensors, and waits for all. */
 EVENSHARD_API evenshard_status evenshard_push_pull(evenshard_worker* worker,

@@ -11,6 +11,8 @@ inline constexpr char kIncarnationMetadata[] = "ps-incarnation";
 inline constexpr char kJoinFollowsMetadata[] = "ps-join-follows";
 // The slot whose primary the worker means. Absent: the process's own.
 inline constexpr char kSlotMetadata[] = "ps-slot";
+// Which transfer of a worker's state SendWorkerState belongs to.
+inline constexpr char kTicketMetadata[] = "ps-ticket";
 // The number of the sender's view, for Replicate.
 inline constexpr char kViewMetadata[] = "ps-view";
 

@@ -7,7 +7,7 @@ import math
 import os
 import sys
 import weakref
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
 
 from evenshard import _environment, _exit, _interrupts, _library, errors
@@ -301,6 +301,24 @@ class Handle:
             taken[name.value.decode()] = text.value.decode()
         return taken
 
+    def give_state(self, make: Callable[[], list[tuple[int, int]]]) -> None:
+        """Has `make` called, in this program's thread while it waits, when another worker needs
+        what this one keeps by itself. It returns the address and the bytes of each part, which
+        stay as they are until the wait ends. What it raises refuses."""
+        self._giver = _Giver(make)
+        self._library.set_state_giver(self._pointer(), self._giver.function, None)
+
+    def receive_state(self) -> ctypes.Array:
+        """What another worker keeps by itself, at the iteration that comes next. Valid until
+        free_state()."""
+        data, size = ctypes.c_void_p(), ctypes.c_int64()
+        self._wait(self._library.receive_state, ctypes.byref(data), ctypes.byref(size))
+        assert data.value is not None
+        return (ctypes.c_uint8 * size.value).from_address(data.value)
+
+    def free_state(self) -> None:
+        self._library.free_state(self._pointer())
+
     def push_pull(self, numbers: ctypes.Array | None = None) -> None:
         self._wait(self._library.push_pull, numbers)
 
@@ -385,6 +403,27 @@ class Handle:
     def _note_failure(self, reason):
         if self._library.has_failed(self._pointer()):
             self._failure = reason
+
+
+class _Giver:
+    """What the library calls for the state that this worker keeps by itself."""
+
+    def __init__(self, make):
+        self._make = make
+        self._kept = None  # what the library was given last
+        self.function = _library.STATE_GIVER(self._give)
+
+    def _give(self, _, out):
+        state = _library.CState()
+        try:
+            parts = self._make()
+            state.parts = (ctypes.c_void_p * len(parts))(*(address for address, _ in parts))
+            state.bytes = (ctypes.c_int64 * len(parts))(*(size for _, size in parts))
+            state.count = len(parts)
+        except Exception as error:
+            state.refusal = str(error).encode("utf-8", "replace") or b"refused"
+        self._kept = state
+        out[0] = state
 
 
 def _place_of_caller() -> str:

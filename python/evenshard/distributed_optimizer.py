@@ -18,6 +18,7 @@ from evenshard._torch import stepped_by as _stepped_by
 from evenshard._torch.gradient_exchange import GradientExchange
 from evenshard._torch.gradient_hooks import on_gradient
 from evenshard._torch.training import OfACopy, Training
+from evenshard._torch.worker_state import WorkerState
 
 # By model, as long as its worker is open: the optimizers that share it, in their order.
 _sharing: weakref.WeakKeyDictionary[torch.nn.Module, list] = weakref.WeakKeyDictionary()
@@ -60,7 +61,9 @@ class DistributedOptimizer(Training, torch.optim.Optimizer):
     whatever the schedule.
 
     The options of the optimizers and their learning rates must be the same in all workers. Their
-    state lives in the workers: a worker that was started again is refused, and so are checkpoints.
+    state lives in the workers: one that was started again gets it, and the parameters, from another
+    one, to the bit; what else the script needs to go on there is what register_state() is for.
+    There are no checkpoints: if all workers are lost at once, the run begins anew.
     """
 
     # GradScaler leaves it to step() to look for infinities and to divide.
@@ -106,6 +109,8 @@ class DistributedOptimizer(Training, torch.optim.Optimizer):
         else:
             self._join(config, rank, overrides, coordinator)
         self._sharing.append(self)
+        self._exchange.stepped.update(self._trained)
+        self._continue()
         for each in self._sharing:
             each._watch()
         self._step_given = optimizer.step
@@ -124,7 +129,8 @@ class DistributedOptimizer(Training, torch.optim.Optimizer):
                 " DistributedOptimizer steps with them; allowed: BACKWARD, SEQUENTIAL"
             )
         self._exchange = GradientExchange(self._handle, self._tensors)
-        self._join_run(self._refuse_late_start)
+        self._worker_state = WorkerState(self._handle, self._model)
+        self._join_run(self._take_parameters)
 
     def _watch(self):
         """Anew whenever a further optimizer shares the worker."""
@@ -138,14 +144,19 @@ class DistributedOptimizer(Training, torch.optim.Optimizer):
     def _has_new_gradient(self, *_):
         self._is_synchronized = False
 
-    def _refuse_late_start(self):
+    def _take_parameters(self):
         if self._handle.iteration > 0:
-            raise errors.FailedPrecondition(
-                f"the run has {self._handle.iteration} iterations behind it, and its parameters and"
-                " the optimizer's state are in the other workers; allowed: all workers of"
-                " DistributedOptimizer from the start, or evenshard.Optimizer, whose shards have"
-                " both"
-            )
+            self._worker_state.take()
+
+    def _continue(self):
+        """With what the optimizer has in the other workers, in a run that is under way."""
+        try:
+            self._worker_state.add(self)
+        except BaseException as error:
+            self._sharing.clear()
+            self._handle.close(_exit.text_of(error))
+            self._exchange.release()
+            raise
 
     def _share(self, first):
         """A further optimizer on the model of `first`."""
@@ -158,6 +169,7 @@ class DistributedOptimizer(Training, torch.optim.Optimizer):
                 )
         first._exchange.require_between("DistributedOptimizer for a model that has one")
         self._handle, self._exchange = first._handle, first._exchange
+        self._worker_state = first._worker_state
         self._uneven_ends = first._uneven_ends
 
     # The iteration.
@@ -192,6 +204,7 @@ class DistributedOptimizer(Training, torch.optim.Optimizer):
                 if (gradient := self._tensors[i].tensor.grad) is not None:
                     gradient.div_(scale)
             self._step_given()
+        self._exchange.registered.stepped()
         return loss
 
     def synchronize(self) -> None:
@@ -208,6 +221,7 @@ class DistributedOptimizer(Training, torch.optim.Optimizer):
             else:
                 self._begin(True)
             self._exchange.finish(True, None)
+            self._exchange.registered.exchanged()
             self._is_synchronized = True
 
     def abandon(self) -> None:
@@ -217,15 +231,6 @@ class DistributedOptimizer(Training, torch.optim.Optimizer):
         self.zero_grad()
         self._give_up()
         self._step_for_others()
-
-    def register_state(self, name: str, state: Any, *, as_of: str = "backward") -> None:
-        """Is refused: the parameters and the optimizer's state are in the workers, and one that was
-        started again cannot go on."""
-        raise errors.FailedPrecondition(
-            "register_state(): a worker of DistributedOptimizer cannot go on in place of another;"
-            " allowed: evenshard.Optimizer, whose shards have the parameters and the optimizer's"
-            " state"
-        )
 
     def _take_part(self):
         if len(self._sharing) > 1:
@@ -246,6 +251,7 @@ class DistributedOptimizer(Training, torch.optim.Optimizer):
 
     def _begin(self, contributes):
         self._check_frozen()
+        self._worker_state.begin()
         self._is_synchronized = False
         for group in self._optimizer.param_groups:
             rate = _library.hyperparameters(float(group.get("lr", 0)))
@@ -258,8 +264,11 @@ class DistributedOptimizer(Training, torch.optim.Optimizer):
     # What else an optimizer of torch.optim does: the optimizer that was given does it.
 
     @property
-    def param_groups(self) -> list[dict]:
+    def param_groups(self) -> list[dict]:  # type: ignore[override]
         return self._optimizer.param_groups
+
+    def _groups(self):
+        return self._worker_state.groups()
 
     @property
     def state(self) -> Any:

@@ -21,7 +21,6 @@ from evenshard._torch.assignment import Assignments
 from evenshard._torch.group_options import GroupOptions
 from evenshard._torch.model_exchange import ModelExchange
 from evenshard._torch.parameter_reads import Hook, ParameterReads
-from evenshard._torch.registered_states import GroupState
 from evenshard._torch.training import OfACopy, Training
 from evenshard._torch.unchanged import SEQUENTIAL_HINT
 
@@ -258,37 +257,6 @@ class Optimizer(Training, torch.optim.Optimizer):
         self._exchange.resume()
         self._assignments.restart()
         self._exchange.registered.restore()
-
-    def register_state(self, name: str, state: Any, *, as_of: str = "backward") -> None:
-        """Has a state restored wherever this worker goes on in place of another: after it was
-        started again, after WentBack and resume(), and from a checkpoint:
-
-            optimizer.register_state("scheduler", scheduler)
-
-        `state` has state_dict() and load_state_dict(): a scheduler, a sampler. All workers register
-        the same names, after this object is made and before their first iteration, and have the
-        same in each iteration, since any of them may be where another goes on from. The options of
-        the parameter groups, such as the rates, are registered with the first one. If the run has
-        iterations behind it, the state is restored at once.
-
-        as_of: which moment counts for an iteration. "backward": the first backward() after the last
-        step(), which is right for what the script advances after step(). "step": the end of the
-        last step(), for what advances when the next batch is drawn, such as a loader.
-
-        What a state_dict() has are numbers, texts, bytes, tensors and arrays, and lists, tuples,
-        sets and dicts of these, at most 256 KiB as text in all; functions in it stay each worker's
-        own. Every worker sends it to slot 0 before each iteration.
-
-        Errors: InvalidArgument for a state that has something else or is too large;
-        FailedPrecondition if it is not the same in all workers, or does not load, under ASYNC and
-        in join().
-        """
-        with self._exchange.threads.lock:
-            self._exchange.require_between("register_state()")
-            self._uneven_ends.require_outside("register_state()")
-            self._exchange.registered.add(
-                name, state, as_of, GroupState(lambda: self.param_groups)
-            )
 
     @contextlib.contextmanager
     def assign(self) -> Iterator[None]:

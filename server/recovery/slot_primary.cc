@@ -151,7 +151,7 @@ void SlotPrimary::Describe(ProcessState* state) const {
     position->set_least_iteration(position_->least_iteration);
     position->set_assignments(position_->assignments);
   }
-  if (shard_->store().registered_states().is_lost()) state->set_lost_state(generation_);
+  if (shard_->has_lost_state()) state->set_lost_state(generation_);
   if (replicator_ == nullptr) return;
   if (replicator_->is_filled()) state->add_filled(options_.slot);
   if (replicator_->is_unreachable()) state->add_unreachable(options_.slot);

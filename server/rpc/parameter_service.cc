@@ -40,6 +40,11 @@ ParameterService::ParameterService(const Options& options)
                   .limit = kSnapshots,
                   .patience = absl::Seconds(options.config->proto().limits().exchange_seconds()),
                   .clock = options.clock}),
+      states_({.name = "ReceiveWorkerState",
+               .limit = static_cast<size_t>(options.config->workers() * options.config->shards()),
+               .patience = absl::Seconds(options.config->proto().limits().exchange_seconds()),
+               .clock = options.clock}),
+      state_relay_(static_cast<size_t>(options.config->workers() * options.config->shards())),
       push_threads_(ChunkOrderOf(options.config->proto().exchange())) {}
 
 void ParameterService::Serve(Shard& shard) {
@@ -145,9 +150,66 @@ UnaryReactor* ParameterService::TakeState(CallContext* context, const MessageByt
       });
 }
 
+UnaryReactor* ParameterService::AskWorkerState(CallContext* context, const MessageBytes* request,
+                                               MessageBytes* response) {
+  return AnswerUnary<AskWorkerStateRequest, AskWorkerStateResponse>(
+      context, *request, response,
+      [&](const AskWorkerStateRequest& ask) -> absl::StatusOr<AskWorkerStateResponse> {
+        ASSIGN_OR_RETURN(const std::shared_ptr<Shard> shard, Find(SlotOf(ask)));
+        return shard->AskWorkerState(ask);
+      });
+}
+
+UnaryReactor* ParameterService::OfferWorkerState(CallContext* context, const MessageBytes* request,
+                                                 MessageBytes* response) {
+  return AnswerUnary<OfferWorkerStateRequest, OfferWorkerStateResponse>(
+      context, *request, response,
+      [&](const OfferWorkerStateRequest& offer) -> absl::StatusOr<OfferWorkerStateResponse> {
+        ASSIGN_OR_RETURN(const std::shared_ptr<Shard> shard, Find(SlotOf(offer)));
+        return shard->OfferWorkerState(offer);
+      });
+}
+
+ReadReactor* ParameterService::SendWorkerState(CallContext* context, MessageBytes* response) {
+  const auto transfer = TransferOf(*context);
+  if (!transfer.ok()) return new Refused<ReadReactor>(transfer.status());
+  return state_relay_.Send(transfer->slot, transfer->ticket, response);
+}
+
+WriteReactor* ParameterService::ReceiveWorkerState(CallContext* context,
+                                                   const MessageBytes* request) {
+  return PullStream::Start(
+      context, &states_,
+      [&](std::function<void()> wake) -> absl::StatusOr<std::unique_ptr<ChunkSource>> {
+        ASSIGN_OR_RETURN(const ReceiveWorkerStateRequest receive,
+                         ParseMessage<ReceiveWorkerStateRequest>(*request));
+        ASSIGN_OR_RETURN(const std::shared_ptr<Shard> shard, Find(SlotOf(receive)));
+        RETURN_IF_ERROR(shard->CheckReceivesState(receive.worker(), receive.incarnation()));
+        return state_relay_.Receive(shard->index(), receive.ticket(), std::move(wake));
+      });
+}
+
+absl::StatusOr<ParameterService::StateTransfer> ParameterService::TransferOf(
+    const CallContext& context) const {
+  ASSIGN_OR_RETURN(const std::optional<uint32_t> slot, SlotIn(context));
+  ASSIGN_OR_RETURN(const std::shared_ptr<Shard> shard, Find(slot));
+  ASSIGN_OR_RETURN(const uint32_t worker, MetadataNumber<uint32_t>(context, kWorkerMetadata));
+  ASSIGN_OR_RETURN(const uint64_t incarnation,
+                   MetadataNumber<uint64_t>(context, kIncarnationMetadata));
+  RETURN_IF_ERROR(shard->CheckSendsState(worker, incarnation));
+  ASSIGN_OR_RETURN(const uint64_t ticket, MetadataNumber<uint64_t>(context, kTicketMetadata));
+  return StateTransfer{.slot = shard->index(), .ticket = ticket};
+}
+
+absl::StatusOr<std::optional<uint32_t>> ParameterService::SlotIn(const CallContext& context) {
+  if (context.client_metadata().count(kSlotMetadata) == 0) return std::nullopt;
+  ASSIGN_OR_RETURN(const uint32_t slot, MetadataNumber<uint32_t>(context, kSlotMetadata));
+  return slot;
+}
+
 BidiReactor* ParameterService::Exchange(CallContext* context) {
   const absl::StatusOr<ExchangeStream::Options> options = OptionsOf(*context);
-  if (!options.ok()) return new RefusedStream(options.status());
+  if (!options.ok()) return new Refused<BidiReactor>(options.status());
   // gRPC does not call OnDone before this method has returned the reactor.
   const std::shared_ptr<ExchangeStream> stream = ExchangeStream::Create(*options);
   {
@@ -161,10 +223,7 @@ BidiReactor* ParameterService::Exchange(CallContext* context) {
 }
 
 absl::StatusOr<ExchangeStream::Options> ParameterService::OptionsOf(const CallContext& context) {
-  std::optional<uint32_t> slot;
-  if (context.client_metadata().count(kSlotMetadata) > 0) {
-    ASSIGN_OR_RETURN(slot, MetadataNumber<uint32_t>(context, kSlotMetadata));
-  }
+  ASSIGN_OR_RETURN(const std::optional<uint32_t> slot, SlotIn(context));
   ExchangeStream::Options options;
   ASSIGN_OR_RETURN(options.shard, Find(slot));
   ASSIGN_OR_RETURN(options.worker, MetadataNumber<uint32_t>(context, kWorkerMetadata));

@@ -16,6 +16,7 @@
 #include "server/rpc/exchange_stream.h"
 #include "server/rpc/pull_stream.h"
 #include "server/rpc/raw_call.h"
+#include "server/rpc/state_relay.h"
 #include "server/shard/chunk_threads.h"
 #include "server/shard/shard.h"
 
@@ -31,10 +32,16 @@ class ParameterService final
                   ParameterServer::WithRawCallbackMethod_Mean<
                       ParameterServer::WithRawCallbackMethod_KeepState<
                           ParameterServer::WithRawCallbackMethod_TakeState<
-                              ParameterServer::WithRawCallbackMethod_Exchange<
-                                  ParameterServer::WithRawCallbackMethod_Pull<
-                                      ParameterServer::WithRawCallbackMethod_Snapshot<
-                                          ParameterServer::Service>>>>>>>>> {
+                              ParameterServer::WithRawCallbackMethod_AskWorkerState<
+                                  ParameterServer::WithRawCallbackMethod_OfferWorkerState<
+                                      ParameterServer::WithRawCallbackMethod_SendWorkerState<
+                                          ParameterServer::WithRawCallbackMethod_ReceiveWorkerState<
+                                              ParameterServer::WithRawCallbackMethod_Exchange<
+                                                  ParameterServer::WithRawCallbackMethod_Pull<
+                                                      ParameterServer::
+                                                          WithRawCallbackMethod_Snapshot<
+                                                              ParameterServer::
+                                                                  Service>>>>>>>>>>>>> {
  public:
   struct Options {
     const PlannedConfig* config = nullptr;  // must outlive the service, like every pointer here
@@ -58,6 +65,7 @@ class ParameterService final
   void EndUnreadPulls() {
     pulls_.EndUnread();
     snapshots_.EndUnread();
+    states_.EndUnread();
   }
 
  private:
@@ -73,12 +81,27 @@ class ParameterService final
                           MessageBytes* response) override;
   UnaryReactor* TakeState(CallContext* context, const MessageBytes* request,
                           MessageBytes* response) override;
+  UnaryReactor* AskWorkerState(CallContext* context, const MessageBytes* request,
+                               MessageBytes* response) override;
+  UnaryReactor* OfferWorkerState(CallContext* context, const MessageBytes* request,
+                                 MessageBytes* response) override;
+  ReadReactor* SendWorkerState(CallContext* context, MessageBytes* response) override;
+  WriteReactor* ReceiveWorkerState(CallContext* context, const MessageBytes* request) override;
   BidiReactor* Exchange(CallContext* context) override;
   WriteReactor* Pull(CallContext* context, const MessageBytes* request) override;
   WriteReactor* Snapshot(CallContext* context, const MessageBytes* request) override;
 
   // Returns the shard of a slot. Errors: UNAVAILABLE if this process is not its primary now.
   absl::StatusOr<std::shared_ptr<Shard>> Find(std::optional<uint32_t> slot) const;
+  // The slot that a call's metadata name, if they do. Errors: those of MetadataNumber.
+  static absl::StatusOr<std::optional<uint32_t>> SlotIn(const CallContext& context);
+  // Which transfer the metadata of SendWorkerState name. Errors: those of MetadataNumber, Find and
+  // Shard::CheckSendsState.
+  struct StateTransfer {
+    int slot;
+    uint64_t ticket;
+  };
+  absl::StatusOr<StateTransfer> TransferOf(const CallContext& context) const;
   // What the metadata of an Exchange call say. Errors: those of MetadataNumber and of Find.
   absl::StatusOr<ExchangeStream::Options> OptionsOf(const CallContext& context);
   void EndStreams(const Shard* shard, const absl::Status& status);
@@ -90,6 +113,8 @@ class ParameterService final
   AttendanceLog attendance_;
   OpenPulls pulls_;
   OpenPulls snapshots_;
+  OpenPulls states_;
+  StateRelay state_relay_;
   absl::Mutex mutex_;
   std::set<std::shared_ptr<ExchangeStream>> streams_ ABSL_GUARDED_BY(mutex_);
   ChunkThreads push_threads_;  // destroyed first, because its threads use the other members

@@ -19,6 +19,7 @@ using MessageBytes = grpc::ByteBuffer;
 using UnaryReactor = grpc::ServerUnaryReactor;
 using BidiReactor = grpc::ServerBidiReactor<MessageBytes, MessageBytes>;
 using WriteReactor = grpc::ServerWriteReactor<MessageBytes>;
+using ReadReactor = grpc::ServerReadReactor<MessageBytes>;
 
 // Parses a message. Errors: INVALID_ARGUMENT if `bytes` are malformed.
 template <typename Message>
@@ -49,9 +50,10 @@ UnaryReactor* AnswerUnary(CallContext* context, const MessageBytes& request, Mes
 }
 
 // A stream that is refused at once. Deletes itself.
-class RefusedStream final : public BidiReactor {
+template <typename Reactor>
+class Refused final : public Reactor {
  public:
-  explicit RefusedStream(const absl::Status& reason) { Finish(ToGrpc(reason)); }
+  explicit Refused(const absl::Status& reason) { this->Finish(ToGrpc(reason)); }
   void OnDone() override { delete this; }
 };
 

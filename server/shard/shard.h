@@ -20,6 +20,7 @@
 #include "server/session/mean_table.h"
 #include "server/session/membership.h"
 #include "server/session/worker_session.h"
+#include "server/session/worker_state_requests.h"
 #include "server/shard/stall_log.h"
 #include "server/shard/update_waits.h"
 #include "server/store/chunk_observer.h"
@@ -118,6 +119,19 @@ class Shard {
   absl::Status KeepState(const KeepStateRequest& request);
   absl::StatusOr<TakeStateResponse> TakeState(const TakeStateRequest& request);
 
+  // Bring those together that need, and that have, what workers keep by themselves
+  // (WorkerStateRequests). Errors: those of Mean; AskWorkerState has those of
+  // WorkerStateRequests::Ask.
+  absl::StatusOr<AskWorkerStateResponse> AskWorkerState(const AskWorkerStateRequest& request);
+  absl::StatusOr<OfferWorkerStateResponse> OfferWorkerState(const OfferWorkerStateRequest& request);
+  // Whether a worker may send, or ask to receive, such state. One that has finished may send.
+  absl::Status CheckSendsState(uint32_t worker, uint64_t incarnation) const;
+  absl::Status CheckReceivesState(uint32_t worker, uint64_t incarnation) const;
+  // Whether nobody has what a worker needs to go on (RegisteredStates, WorkerStateRequests).
+  bool has_lost_state() const {
+    return store_->registered_states().is_lost() || state_requests_.is_lost();
+  }
+
   // Takes one gradient chunk from a stream of `session`. Errors:
   //   INVALID_ARGUMENT: another worker's push, a chunk that the shard does not own, an encoding
   //     other than the config's, a wrong length, a version that does not exist, or a value that is
@@ -178,6 +192,8 @@ class Shard {
 
   // Whether a worker that has joined may ask for `what`, which needs an iteration in common.
   absl::Status CheckAsks(uint32_t worker, uint64_t incarnation, absl::string_view what) const;
+  // The same for one that gives the others something, also when it has finished.
+  absl::Status CheckGives(uint32_t worker, uint64_t incarnation, absl::string_view what) const;
   // Errors: those of RegisteredStates::Keep; INVALID_ARGUMENT to another slot than 0.
   absl::Status Keep(uint32_t worker, const RegisteredState& state);
 
@@ -225,6 +241,7 @@ class Shard {
   // Synchronised by themselves.
   Membership membership_;
   MeanTable means_{&membership_};
+  WorkerStateRequests state_requests_{clock_};
   std::shared_ptr<ParameterStore> store_;
   Snapshots snapshots_;
   std::unique_ptr<UpdatePolicy> policy_;

@@ -6,10 +6,16 @@
 
 #include "absl/algorithm/container.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/string_view.h"
 #include "common/base/status_macros.h"
 #include "server/shard/shard.h"
 
 namespace evenshard {
+namespace {
+
+constexpr absl::string_view kWorkerState = "what a worker keeps by itself";
+
+}  // namespace
 
 absl::Status Shard::Report(const ReportRequest& request) {
   return membership_.Report(request.worker(), request.incarnation(), request.usage());
@@ -32,7 +38,7 @@ absl::StatusOr<MeanResponse> Shard::Mean(const MeanRequest& request) {
 }
 
 absl::Status Shard::KeepState(const KeepStateRequest& request) {
-  RETURN_IF_ERROR(CheckAsks(request.worker(), request.incarnation(), "register_state()"));
+  RETURN_IF_ERROR(CheckGives(request.worker(), request.incarnation(), "register_state()"));
   return Keep(request.worker(), request.state());
 }
 
@@ -75,6 +81,66 @@ absl::StatusOr<TakeStateResponse> Shard::TakeState(const TakeStateRequest& reque
     (*response.mutable_state()->mutable_value())[name] = text;
   }
   return response;
+}
+
+absl::StatusOr<AskWorkerStateResponse> Shard::AskWorkerState(const AskWorkerStateRequest& request) {
+  RETURN_IF_ERROR(CheckAsks(request.worker(), request.incarnation(), kWorkerState));
+  if (request.is_received()) {
+    state_requests_.Received(request.worker());
+    return AskWorkerStateResponse();
+  }
+  std::vector<uint32_t> ranks;
+  {
+    absl::MutexLock lock(&view_mutex_);
+    ranks = worker_sets_->At(request.iteration());
+  }
+  const absl::StatusOr<bool> has_sender =
+      state_requests_.Ask(request.worker(), request.ticket(), request.iteration(), ranks);
+  if (absl::IsUnavailable(has_sender.status()) && view_ == 0) {
+    // Without a coordinator the run cannot go back.
+    return absl::FailedPreconditionError(
+        absl::StrCat(has_sender.status().message(), "; allowed: to start the run again"));
+  }
+  RETURN_IF_ERROR(has_sender.status());
+  AskWorkerStateResponse response;
+  response.set_has_sender(*has_sender);
+  return response;
+}
+
+absl::StatusOr<OfferWorkerStateResponse> Shard::OfferWorkerState(
+    const OfferWorkerStateRequest& request) {
+  RETURN_IF_ERROR(CheckGives(request.worker(), request.incarnation(), kWorkerState));
+  if (!request.refusal().empty()) {
+    state_requests_.Refuse(request.worker(), request.ticket(), request.refusal());
+    return OfferWorkerStateResponse();
+  }
+  const WorkerStateRequests::Answer answer =
+      state_requests_.Offer(request.worker(), request.iteration());
+  OfferWorkerStateResponse response;
+  response.set_ticket(answer.ticket);
+  response.set_is_awaited(answer.is_awaited);
+  return response;
+}
+
+absl::Status Shard::CheckSendsState(uint32_t worker, uint64_t incarnation) const {
+  return CheckGives(worker, incarnation, kWorkerState);
+}
+
+absl::Status Shard::CheckReceivesState(uint32_t worker, uint64_t incarnation) const {
+  return CheckAsks(worker, incarnation, kWorkerState);
+}
+
+absl::Status Shard::CheckGives(uint32_t worker, uint64_t incarnation,
+                               absl::string_view what) const {
+  const absl::Status asks = CheckAsks(worker, incarnation, what);
+  if (asks.ok() || !failure().ok()) return asks;
+  // One that has finished holds no rank any more, and a process that took the slot over afterwards
+  // has never seen it.
+  absl::MutexLock lock(&view_mutex_);
+  const bool has_finished = view_ == 0 ? absl::c_linear_search(membership_.HaveLeft(), worker)
+                                       : worker < ranks_.size() && incarnation != 0 &&
+                                             ranks_[worker].incarnation == incarnation;
+  return has_finished ? absl::OkStatus() : asks;
 }
 
 }  // namespace evenshard

@@ -210,12 +210,6 @@ def _in_join(script):
         step(0)
 
 
-def _distributed(_):
-    model = nn.Linear(6, 5)
-    optimizer = evenshard.DistributedOptimizer(torch.optim.SGD(model.parameters(), 0.1), model)
-    optimizer.register_state("x", _Held({}))
-
-
 _REFUSED = [
     (_registering(("x", _Held({"rank": 0})), ("y", lambda rank: _Held({"rank": rank}))),
      r'"y" is not the same in worker \d and in worker \d before exchange 1; allowed: what is the'),
@@ -231,7 +225,6 @@ _REFUSED = [
      r"register_state\(\"x\"\)\['ema'\]: has 400000 bytes; allowed: 262144 in all"),
     (_registering(("param_groups", _Held({}))), "the name is 'param_groups', allowed: a text that"),
     (_in_join, r"join\(\): states are registered, and a worker without data does not advance"),
-    (_distributed, r"register_state\(\): a worker of DistributedOptimizer cannot go on in place"),
     (_registering(("x", 5)),
      r'"x"\): is a int, which has no state_dict\(\) and no load_state_dict\(\); allowed'),
     (_registering(("x", _Held({})), ("x", _Held({}))), r'"x"\): the name is taken'),

@@ -214,7 +214,7 @@ std::string ViewCoordinator::LostState() const {
       processes_[primary.process()].state.lost_state() != view_.generation()) {
     return "";
   }
-  return "workers were started again, and nobody has what was registered";
+  return "workers were started again, and nobody has the state that they need";
 }
 
 // Makes `next` begin a new generation because of a loss, unless the processes for it are not there

@@ -3,20 +3,32 @@ workers' gradients (optimizer.kind MEAN)."""
 
 from __future__ import annotations
 
+import ctypes
+import re
 from collections.abc import Iterable
 
 import torch
 
 from evenshard import errors
+from evenshard._handle import Handle
+from evenshard._torch.model import ModelTensor
 from evenshard._torch.model_exchange import ModelExchange
+from evenshard._torch.unchanged import compares_in
 
-_MOST_VALUES = 4096  # that one mean takes (evenshard_mean)
+# What is compared between workers goes to the shards with what is registered, of which there is
+# little room: by name, and of very many tensors several together.
+_COMPARED = "the parameters "
+_MOST_COMPARED = 1024
 
 
 class GradientExchange(ModelExchange):
     """At the join parameters get rank 0's values, as with ModelExchange. From then on each has the
     mean in its `grad` when an iteration is over; None if no worker had a gradient. Whatever else
     changes parameters is up to the script, and is to be the same in all workers."""
+
+    def __init__(self, handle: Handle, tensors: list[ModelTensor]):
+        super().__init__(handle, tensors)
+        self.stepped: set[int] = set()  # the parameters that some optimizer steps
 
     def _watched(self):
         return []
@@ -26,27 +38,34 @@ class GradientExchange(ModelExchange):
         super().join()
         self._updates = {i: self.handle.updates(i) for i in self._numbers.values()}
 
-    def _pushed(self):
-        super()._pushed()
-        self._require_equal()
+    def begin(self, contributes: bool, numbers: ctypes.Array | None) -> None:
+        """Also errors: FailedPrecondition if the parameters that are stepped are not the same in
+        all workers, in the iterations in which contents are compared."""
+        try:
+            super().begin(contributes, numbers)
+        except errors.FailedPrecondition as error:
+            if (found := re.search(rf'"{_COMPARED}(.*?)" is not the same', str(error))) is None:
+                raise
+            raise errors.FailedPrecondition(
+                f"{found.group(1)}: is not the same in all workers; allowed: changes that all make"
+                " alike, such as a checkpoint that all of them load, or that rank 0 loads before"
+                " evenshard.DistributedOptimizer is made"
+            ) from error
 
-    def _require_equal(self):
-        """In the iterations in which contents are compared: errors: FailedPrecondition if the
-        parameters that count are not the same in all workers."""
-        if self.handle.workers == 1 or not self._unchanged.compares:
-            return
-        counted = [i for i in self._numbers.values() if i not in self.left_out]
-        for begin in range(0, len(counted), _MOST_VALUES):
-            part = counted[begin:begin + _MOST_VALUES]
-            sums = [_checksum(self._tensors[i].tensor) for i in part]
-            means = self.handle.mean(sums, "the comparison of parameters between workers")
-            for i, own, mean in zip(part, sums, means):
-                if own != mean:
-                    raise errors.FailedPrecondition(
-                        f"{self._tensors[i].name}: is not the same in all workers; allowed: changes"
-                        " that all make alike, such as a checkpoint that all of them load, or that"
-                        " rank 0 loads before evenshard.DistributedOptimizer is made"
-                    )
+    def _compared(self):
+        # By the iterations of the run, so that a worker that was started again does it with the
+        # others.
+        if self.handle.workers == 1 or not compares_in(self.handle.iteration):
+            return {}
+        counted = sorted(self.stepped)
+        size = -(-len(counted) // _MOST_COMPARED) or 1
+        compared = {}
+        for begin in range(0, len(counted), size):
+            tensors = [self._tensors[i] for i in counted[begin:begin + size]]
+            name = tensors[0].name if size == 1 else f"{tensors[0].name} to {tensors[-1].name}"
+            sums = [f"{_checksum(item.tensor):x}" for item in tensors]
+            compared[_COMPARED + name] = ",".join(sums)
+        return compared
 
     def _received(self, numbers):
         if self._updates is None:

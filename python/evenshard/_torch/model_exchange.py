@@ -64,6 +64,10 @@ class ModelExchange:
         """The parameters that nobody but the exchange may change."""
         return [i for i, item in enumerate(self._tensors) if item.is_parameter]
 
+    def _compared(self) -> dict[str, str]:
+        """What is to be the same in all workers before the exchange that begins, by name."""
+        return {}
+
     def _reset(self):
         self._staged = {}  # by tensor, until finish(): its gradient, and the version of that
         self._gathered = 0  # elements that were staged and not pushed
@@ -100,7 +104,7 @@ class ModelExchange:
         self._unread = set(self._missing)
         self.wait_for_all()
         self._unchanged.begin(self.handle.iteration)
-        self.registered.send()
+        self.registered.send(self._compared())
         self.handle.begin(contributes, numbers)
         self.threads.begin()
 
@@ -270,7 +274,7 @@ class ModelExchange:
         others = [i for i in range(len(self._tensors)) if i not in values]
         self._push(others, _library.ZEROS)
         self.handle.wait_all()
-        self.registered.assigned()
+        self.registered.exchanged()
 
     def take_all(self) -> None:
         """Gives the model everything as it was received last."""

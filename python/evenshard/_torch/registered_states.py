@@ -80,16 +80,16 @@ class RegisteredStates:
             if moment == as_of and name not in self._texts:
                 self._texts[name] = _encode(name, state)
 
-    def send(self) -> None:
-        """Before an exchange begins. Errors: FailedPrecondition if another worker has something
-        else."""
+    def send(self, compared: dict[str, str] | None = None) -> None:
+        """Before an exchange begins, with what else is to be the same in all workers. Errors:
+        FailedPrecondition if another worker has something else."""
         self._has_begun = True
         self._taken = None
-        if not self._states:
-            return
         self._capture(BACKWARD)
-        self._check_size(self._texts)
-        self._handle.keep_state(self._texts)
+        texts = {**self._texts, **(compared or {})}
+        if texts:
+            self._check_size(texts)
+            self._handle.keep_state(texts)
 
     def finish(self) -> None:
         """The worker has trained to the end. Another one that was started again may still need what
@@ -98,8 +98,8 @@ class RegisteredStates:
         with contextlib.suppress(errors.FailedPrecondition):
             self.send()
 
-    def assigned(self) -> None:
-        """An exchange is over that was no iteration."""
+    def exchanged(self) -> None:
+        """An exchange is over, and the script has not stepped."""
         for name, (_, moment) in self._states.items():
             if moment == BACKWARD:
                 self._texts.pop(name, None)

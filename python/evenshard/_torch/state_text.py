@@ -30,35 +30,42 @@ _FUNCTIONS = (
 )
 
 
-def encode(state: Any, place: str, most_bytes: int = 2**62) -> str:
-    """Functions in it, such as a scheduler's, are left to whoever decodes it. `place` is for
-    errors. Errors: InvalidArgument, which names what is something else, or is larger by itself."""
-    return json.dumps(_encoded(state, place, most_bytes), separators=(",", ":"))
+def encode(
+    state: Any, place: str, most_bytes: int = 2**62, apart: list[torch.Tensor] | None = None
+) -> str:
+    """Functions in it, such as a scheduler's, are left to whoever decodes it. Tensors are appended
+    to `apart`, if that is given, and otherwise in the text. `place` is for errors. Errors:
+    InvalidArgument, which names what is something else, or is larger by itself."""
+    return json.dumps(_encoded(state, place, most_bytes, apart), separators=(",", ":"))
 
 
-def decode(text: str, own: Any) -> Any:
+def decode(text: str, own: Any, apart: list[torch.Tensor] | None = None) -> Any:
     """The state of a text. Functions are those at the same place of `own`, if it has them."""
-    return _decoded(json.loads(text), own)
+    return _decoded(json.loads(text), own, apart)
 
 
-def _encoded(value, place, most):
+def _encoded(value, place, most, apart):
     kind = type(value)
     if value is None or kind in (bool, int, float, str):
         return value
     if kind is list:
-        return [_encoded(item, f"{place}[{i}]", most) for i, item in enumerate(value)]
+        return [_encoded(item, f"{place}[{i}]", most, apart) for i, item in enumerate(value)]
     name = kind.__name__
     if _DICTS.get(name) is kind:
         entries = [
-            [_encoded(key, f"a key of {place}", most), _encoded(item, f"{place}[{key!r}]", most)]
+            [_encoded(key, f"a key of {place}", most, apart),
+             _encoded(item, f"{place}[{key!r}]", most, apart)]
             for key, item in value.items()
         ]
         return {name: sorted(entries, key=_order) if kind is dict else entries}
     if _SEQUENCES.get(name) is kind:
-        items = [_encoded(item, f"an item of {place}", most) for item in value]
+        items = [_encoded(item, f"an item of {place}", most, apart) for item in value]
         return {name: items if kind is tuple else sorted(items, key=json.dumps)}
     if kind in (bytes, bytearray):
         return {"bytes": _text(bytes(value))}
+    if isinstance(value, torch.Tensor) and apart is not None and not value.is_sparse:
+        apart.append(value.detach())
+        return {"apart": len(apart) - 1}
     if isinstance(value, torch.Tensor) and not value.is_complex() and not value.is_sparse:
         _check_size(value.numel() * value.element_size(), place, most)
         plain = value.detach().cpu().contiguous()
@@ -75,23 +82,25 @@ def _encoded(value, place, most):
     )
 
 
-def _decoded(node, own):
+def _decoded(node, own, apart):
     if isinstance(node, list):
         owns = own if isinstance(own, list) and len(own) == len(node) else [None] * len(node)
-        return [_decoded(item, each) for item, each in zip(node, owns)]
+        return [_decoded(item, each, apart) for item, each in zip(node, owns)]
     if not isinstance(node, dict):
         return node
     (kind, content), = node.items()
     if kind in _DICTS:
         result = _DICTS[kind]()
         for key_node, item in content:
-            key = _decoded(key_node, None)
+            key = _decoded(key_node, None, apart)
             of_own = own.get(key) if isinstance(own, dict) else None
             if item != {"own": []} or of_own is not None:
-                result[key] = _decoded(item, of_own)
+                result[key] = _decoded(item, of_own, apart)
         return result
     if kind in _SEQUENCES:
-        return _SEQUENCES[kind](_decoded(item, None) for item in content)
+        return _SEQUENCES[kind](_decoded(item, None, apart) for item in content)
+    if kind == "apart":
+        return apart[content]
     if kind == "bytes":
         return _data(content)
     if kind == "tensor":

@@ -121,7 +121,7 @@ class ReplicationService::Receiver final : public BidiReactor {
 
 BidiReactor* ReplicationService::Replicate(CallContext* context) {
   absl::StatusOr<Receiver*> receiver = NewReceiver(*context);
-  if (!receiver.ok()) return new RefusedStream(receiver.status());
+  if (!receiver.ok()) return new Refused<BidiReactor>(receiver.status());
   absl::MutexLock lock(&mutex_);
   // gRPC does not call OnDone before this method has returned the reactor.
   receivers_.insert(*receiver);

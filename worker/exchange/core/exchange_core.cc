@@ -323,6 +323,11 @@ SlotPull ExchangeCore::StartPull() const {
   return SlotPull(options_.clock, options_.has_views ? round_.limit() : patience_.reconnect);
 }
 
+std::string ExchangeCore::PrimaryInView(int slot) const {
+  absl::MutexLock lock(&mutex_);
+  return slot < view_.slot_size() ? view_.slot(slot).primary().address() : "";
+}
+
 ExchangeCore::CatchUp ExchangeCore::catch_up() const {
   absl::MutexLock lock(&mutex_);
   return {.iteration = catch_up_, .abandoned = round_.is_abandoned()};

@@ -120,6 +120,13 @@ class ExchangeCore {
     if (stage_ == Stage::kRunning || stage_ == Stage::kLeaving) links_.Keep(std::move(state));
   }
 
+  // What a worker that has trained to the end has registered last. It joins no process any more
+  // that takes slot 0 over, so that each of them has to be told by itself.
+  std::optional<RegisteredState> KeptAtEnd() const {
+    absl::MutexLock lock(&mutex_);
+    return stage_ == Stage::kLeaving ? links_.kept() : std::nullopt;
+  }
+
   uint64_t view_number() const {
     absl::MutexLock lock(&mutex_);
     return view_.number();
@@ -129,6 +136,9 @@ class ExchangeCore {
   ProcessState State() const;
   // "shard 1 (10.0.0.2:50051)", with the address at which the slot is now.
   std::string SlotName(int slot) const { return links_.Name(slot); }
+  // Where the slot's primary is in the view, which a worker that has finished does not connect to
+  // any more; "" if there is none.
+  std::string PrimaryInView(int slot) const;
 
   // The worker's iteration. Begin REQUIRES: ready().
   ExchangeRound& round() { return round_; }

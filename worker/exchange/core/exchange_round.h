@@ -188,6 +188,13 @@ class ExchangeRound {
     return failure_;
   }
 
+  // What is waited for is on its way, although nothing of the iteration has moved: for the limit of
+  // CheckProgress that is progress.
+  void NoteProgress() {
+    absl::MutexLock lock(&mutex_);
+    ++moves_;
+  }
+
   // Checks whether the current wait has made progress since the last call. Must be called every
   // watch_period(). If there was no progress for limit(), the round fails with DEADLINE_EXCEEDED
   // and the shards' names. Returns a stall of 3 s or more, and once the end of a stall that was

@@ -55,6 +55,7 @@ class SlotLinks {
   void Forget();
   // Slot 0's process is told this with each Join, since it may not be the one that knows it.
   void Keep(RegisteredState state) { registered_ = std::move(state); }
+  const std::optional<RegisteredState>& kept() const { return registered_; }
 
   // The slot's attempt has succeeded. Returns whether the attempt is current. Errors: see
   // SlotLink::Accept.

@@ -59,6 +59,8 @@ const Exchange::Buffers* IfShared(const Exchange::Buffers* buffers) {
   return shared ? buffers : nullptr;
 }
 
+constexpr absl::Duration kRetellTimeout = absl::Milliseconds(500);
+
 std::vector<int> TensorsFrom(int first, size_t count) {
   std::vector<int> tensors(count);
   std::iota(tensors.begin(), tensors.end(), first);
@@ -130,6 +132,12 @@ Exchange::Exchange(const Options& options)
               .failure = [this] { return core_.failure(); },
               .stop = stop_}),
       means_(&calls_, [this] { return core_.view_number(); }),
+      states_({.config = &config_,
+               .calls = &calls_,
+               .control =
+                   [this](int slot) {
+                     return connections_[slot]->ControlAt(core_.PrimaryInView(slot));
+                   }}),
       on_stop_(stop_,
                [this] { core_.Fail(absl::CancelledError("the exchange was told to stop")); }) {
   std::optional<SharedBuffers> offered;
@@ -214,7 +222,16 @@ void Exchange::Watch(const std::stop_token& stop) {
     }
     if (core_.Tick()) Announce();
     means_.Retell();
+    RetellKept();
   }
+}
+
+void Exchange::RetellKept() {
+  const uint64_t view = core_.view_number();
+  const std::optional<RegisteredState> kept = core_.KeptAtEnd();
+  if (!kept.has_value() || view == retold_in_) return;
+  const std::shared_ptr<ShardControl> control = connections_[0]->ControlAt(core_.PrimaryInView(0));
+  if (control != nullptr && control->KeepState(*kept, kRetellTimeout).ok()) retold_in_ = view;
 }
 
 absl::StatusOr<int64_t> Exchange::Resume() {

@@ -27,6 +27,7 @@
 #include "worker/exchange/grpc/mean_calls.h"
 #include "worker/exchange/grpc/persistent_calls.h"
 #include "worker/exchange/grpc/shard_connection.h"
+#include "worker/exchange/grpc/worker_state_calls.h"
 
 namespace evenshard {
 
@@ -187,6 +188,16 @@ class Exchange final : public TrainingExchange {
   absl::Status KeepState(StatesByName states);
   absl::StatusOr<StatesByName> TakeState();
 
+  // Receives what another worker keeps by itself before the next exchange, or sends it what this
+  // one keeps; see WorkerStateCalls. OfferState is called while another call waits, also Leave, and
+  // counts it as progress if that waits for a worker that needs its state.
+  absl::StatusOr<WorkerStateCalls::Received> ReceiveState() {
+    return states_.Receive(round().next_iteration());
+  }
+  void OfferState(WorkerStateCalls::Make make, absl::FunctionRef<void()> meanwhile) {
+    if (states_.Offer(round().next_iteration(), make, meanwhile)) core_.round().NoteProgress();
+  }
+
   // Sends shard 0 what this worker uses, for the statistics. Blocks for a few seconds at most, and
   // returns CANCELLED soon after `stop` is requested. May be called from any thread until Leave.
   // Errors, which do not end the exchange: the shard's refusal (see Shard::Report), or why the call
@@ -225,6 +236,9 @@ class Exchange final : public TrainingExchange {
   void Watch(const std::stop_token& stop);
   // Tells the coordinator this worker's state (ExchangeCore::State).
   void Announce();
+  // Tells slot 0's process ExchangeCore::KeptAtEnd, once in each view. Blocks for half a second at
+  // most.
+  void RetellKept();
   // After a wait for answers: ends the iteration if everything is answered, once the view is new
   // enough and gRPC has given the lent gradients back.
   absl::Status Settle(const absl::Status& awaited);
@@ -248,6 +262,7 @@ class Exchange final : public TrainingExchange {
 
   std::vector<Hyperparameters> hyperparameters_;  // by tensor, or empty
   bool leave_called_ = false;
+  uint64_t retold_in_ = 0;  // the view; used by the watcher
 
   // Thread-safe.
   Transport transport_{this};
@@ -259,6 +274,7 @@ class Exchange final : public TrainingExchange {
   std::vector<std::unique_ptr<ShardConnection>> connections_;  // by slot
   PersistentCalls calls_;
   MeanCalls means_;
+  WorkerStateCalls states_;
   const std::stop_callback<std::function<void()>> on_stop_;  // fails the exchange
   std::shared_ptr<ViewListener> listener_;
   std::jthread watcher_;

@@ -9,12 +9,12 @@ namespace {
 constexpr absl::Duration kFirstPause = absl::Microseconds(200);
 constexpr absl::Duration kLongestPause = absl::Milliseconds(50);
 
-bool MayComeBack(const absl::Status& status) {
+}  // namespace
+
+bool PersistentCalls::MayComeBack(const absl::Status& status) {
   return absl::IsUnavailable(status) || absl::IsDeadlineExceeded(status) ||
          absl::IsCancelled(status);
 }
-
-}  // namespace
 
 absl::Status PersistentCalls::Repeat(
     absl::FunctionRef<absl::StatusOr<bool>(ShardControl&)> once) const {

@@ -31,7 +31,11 @@ class PersistentCalls {
   // `failure`; any other of `once`.
   absl::Status Repeat(absl::FunctionRef<absl::StatusOr<bool>(ShardControl&)> once) const;
 
+  // Whether an error may be that of a process that is gone, and the next one answers.
+  static bool MayComeBack(const absl::Status& status);
+
   std::shared_ptr<ShardControl> control() const { return options_.control(); }
+  absl::Status failure() const { return options_.failure(); }
   const Clock& clock() const { return *options_.clock; }
 
  private:

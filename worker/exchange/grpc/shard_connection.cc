@@ -66,6 +66,16 @@ std::shared_ptr<ShardControl> ShardConnection::control() const {
   return control_;
 }
 
+std::shared_ptr<ShardControl> ShardConnection::ControlAt(const std::string& address) const {
+  if (const std::shared_ptr<ShardControl> present = control();
+      present == nullptr || address.empty() || present->address() == address) {
+    return present;
+  }
+  ShardControl::Options options = options_.control;
+  options.address = address;
+  return std::make_shared<ShardControl>(options);
+}
+
 void ShardConnection::SetControl(const std::string& address) {
   ShardControl::Options options = options_.control;
   options.address = address;

@@ -55,6 +55,9 @@ class ShardConnection {
 
   // The calls to the process where the slot was at the last attempt. Null if there was none.
   std::shared_ptr<ShardControl> control() const;
+  // The calls to the process at an address, if it is another one by now; "" for the same. A worker
+  // that leaves makes no attempt any more.
+  std::shared_ptr<ShardControl> ControlAt(const std::string& address) const;
 
  private:
   void Run();

@@ -9,6 +9,7 @@
 #include "common/net/channel_options.h"
 #include "common/net/pull.h"
 #include "common/net/status_conversion.h"
+#include "common/wire/exchange_metadata.h"
 #include "grpcpp/client_context.h"
 #include "spdlog/spdlog.h"
 
@@ -112,11 +113,11 @@ absl::StatusOr<MeanResponse> ShardControl::Mean(MeanRequest request, absl::Durat
   return response;
 }
 
-absl::Status ShardControl::KeepState(const RegisteredState& state) {
+absl::Status ShardControl::KeepState(const RegisteredState& state, absl::Duration timeout) {
   KeepStateRequest request;
   Sign(&request);
   *request.mutable_state() = state;
-  CallContext call(options_.stop, kTimeout);
+  CallContext call(options_.stop, timeout);
   KeepStateResponse response;
   return Named(FromGrpc(stub_->KeepState(&call.context, request, &response)));
 }
@@ -129,6 +130,78 @@ absl::StatusOr<TakeStateResponse> ShardControl::TakeState(uint64_t iteration) {
   TakeStateResponse response;
   RETURN_IF_ERROR(Named(FromGrpc(stub_->TakeState(&call.context, request, &response))));
   return response;
+}
+
+absl::StatusOr<bool> ShardControl::AskWorkerState(uint64_t iteration, uint64_t ticket) {
+  AskWorkerStateRequest request;
+  Sign(&request);
+  request.set_iteration(iteration);
+  request.set_ticket(ticket);
+  CallContext call(options_.stop, kTimeout);
+  AskWorkerStateResponse response;
+  RETURN_IF_ERROR(Named(FromGrpc(stub_->AskWorkerState(&call.context, request, &response))));
+  return response.has_sender();
+}
+
+absl::Status ShardControl::HasWorkerState(uint64_t ticket) {
+  AskWorkerStateRequest request;
+  Sign(&request);
+  request.set_ticket(ticket);
+  request.set_is_received(true);
+  CallContext call(options_.stop, kTimeout);
+  AskWorkerStateResponse response;
+  return Named(FromGrpc(stub_->AskWorkerState(&call.context, request, &response)));
+}
+
+absl::StatusOr<OfferWorkerStateResponse> ShardControl::OfferWorkerState(uint64_t iteration,
+                                                                        uint64_t ticket,
+                                                                        const std::string& refusal,
+                                                                        absl::Duration timeout) {
+  OfferWorkerStateRequest request;
+  Sign(&request);
+  request.set_iteration(iteration);
+  request.set_ticket(ticket);
+  request.set_refusal(refusal);
+  CallContext call(options_.stop, timeout);
+  OfferWorkerStateResponse response;
+  RETURN_IF_ERROR(Named(FromGrpc(stub_->OfferWorkerState(&call.context, request, &response))));
+  return response;
+}
+
+absl::Status ShardControl::SendWorkerState(uint64_t ticket,
+                                           const std::function<bool(WorkerStatePiece* piece)>& next,
+                                           const std::stop_token& stop) {
+  const auto stub = ParameterServer::NewStub(
+      CreateBulkChannel(options_.address, options_.config->proto().limits()));
+  CallContext call(stop, absl::InfiniteDuration());
+  call.context.AddMetadata(kWorkerMetadata, absl::StrCat(options_.rank));
+  call.context.AddMetadata(kIncarnationMetadata, absl::StrCat(options_.incarnation));
+  call.context.AddMetadata(kTicketMetadata, absl::StrCat(ticket));
+  if (options_.names_slot) call.context.AddMetadata(kSlotMetadata, absl::StrCat(options_.slot));
+  SendWorkerStateResponse response;
+  const auto writer = stub->SendWorkerState(&call.context, &response);
+  WorkerStatePiece piece;
+  while (next(&piece) && writer->Write(piece)) {
+  }
+  writer->WritesDone();
+  return Named(FromGrpc(writer->Finish()));
+}
+
+absl::Status ShardControl::ReceiveWorkerState(
+    uint64_t ticket, const std::function<absl::Status(const WorkerStatePiece& piece)>& take,
+    const std::stop_token& stop) {
+  const auto stub = ParameterServer::NewStub(
+      CreateBulkChannel(options_.address, options_.config->proto().limits()));
+  CallContext call(stop, absl::InfiniteDuration());
+  ReceiveWorkerStateRequest request;
+  Sign(&request);
+  request.set_ticket(ticket);
+  const auto reader = stub->ReceiveWorkerState(&call.context, request);
+  absl::Status taken;
+  for (WorkerStatePiece piece; taken.ok() && reader->Read(&piece);) taken = take(piece);
+  if (!taken.ok()) call.context.TryCancel();
+  const absl::Status finished = FromGrpc(reader->Finish());
+  return Named(taken.ok() ? finished : taken);
 }
 
 absl::Status ShardControl::Leave(LeaveRequest message, SlotLeave call) {

@@ -69,8 +69,24 @@ class ShardControl {
   absl::StatusOr<MeanResponse> Mean(MeanRequest request, absl::Duration timeout);
 
   // Keep and ask for registered state (ParameterServer.KeepState, TakeState), once.
-  absl::Status KeepState(const RegisteredState& state);
+  absl::Status KeepState(const RegisteredState& state, absl::Duration timeout = kTimeout);
   absl::StatusOr<TakeStateResponse> TakeState(uint64_t iteration);
+
+  // The calls of a transfer of worker state (WorkerStateCalls), each once. AskWorkerState returns
+  // whether somebody sends it; HasWorkerState ends the asking.
+  absl::StatusOr<bool> AskWorkerState(uint64_t iteration, uint64_t ticket);
+  absl::Status HasWorkerState(uint64_t ticket);
+  absl::StatusOr<OfferWorkerStateResponse> OfferWorkerState(uint64_t iteration, uint64_t ticket,
+                                                            const std::string& refusal,
+                                                            absl::Duration timeout);
+  // Streams over connections of their own, until `next` returns false or `take` an error. `next`
+  // gets the last piece back, to fill it anew. CANCELLED soon after `stop` is requested.
+  absl::Status SendWorkerState(uint64_t ticket,
+                               const std::function<bool(WorkerStatePiece* piece)>& next,
+                               const std::stop_token& stop);
+  absl::Status ReceiveWorkerState(
+      uint64_t ticket, const std::function<absl::Status(const WorkerStatePiece& piece)>& take,
+      const std::stop_token& stop);
 
   // Gives up the rank with `message` (ExchangeCore::LeaveMessage), with the retries of `call`. Does
   // nothing if Join was never called.

@@ -1,0 +1,70 @@
+#ifndef EVENSHARD_SERVER_SESSION_WORKER_STATE_REQUESTS_H_
+#define EVENSHARD_SERVER_SESSION_WORKER_STATE_REQUESTS_H_
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/synchronization/mutex.h"
+#include "absl/time/time.h"
+#include "common/base/clock.h"
+
+namespace evenshard {
+
+// Which workers need what the others keep by themselves (ParameterServer.AskWorkerState), and who
+// sends it to them. All that wait at the same exchange have the same. Thread-safe.
+class WorkerStateRequests {
+ public:
+  // A worker that has not asked for so long does not count any more.
+  static constexpr absl::Duration kForgetAfter = absl::Seconds(10);
+
+  explicit WorkerStateRequests(const Clock* clock) : clock_(*clock) {}
+
+  // `worker` needs the state before exchange `iteration`, which `ranks` take part in. Returns
+  // whether somebody sends it. Errors: FAILED_PRECONDITION if the sender has refused; UNAVAILABLE
+  // if every one of the ranks needs it: then it is lost, and the run has to go back.
+  absl::StatusOr<bool> Ask(uint32_t worker, uint64_t ticket, uint64_t iteration,
+                           const std::vector<uint32_t>& ranks);
+
+  struct Answer {
+    uint64_t ticket = 0;      // to serve; 0 for none
+    bool is_awaited = false;  // some worker needs its state
+  };
+  // `worker` waits in exchange `iteration`, or before it, and has its state.
+  Answer Offer(uint32_t worker, uint64_t iteration);
+  // The sender of this ticket cannot send, for a reason.
+  void Refuse(uint32_t worker, uint64_t ticket, const std::string& reason);
+
+  // The worker has received its state.
+  void Received(uint32_t worker);
+
+  // Whether nobody has what a worker has asked for.
+  bool is_lost() const {
+    absl::MutexLock lock(&mutex_);
+    return is_lost_;
+  }
+
+ private:
+  struct Request {
+    uint64_t ticket = 0;
+    uint64_t iteration = 0;
+    absl::Time asked;
+    bool has_sender = false;
+    std::string refusal;
+  };
+
+  void ForgetOld() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+
+  const Clock& clock_;
+  mutable absl::Mutex mutex_;  // no other lock is acquired under it
+  std::map<uint32_t, Request> requests_ ABSL_GUARDED_BY(mutex_);  // by the worker that asks
+  bool is_lost_ ABSL_GUARDED_BY(mutex_) = false;
+};
+
+}  // namespace evenshard
+
+#endif  // EVENSHARD_SERVER_SESSION_WORKER_STATE_REQUESTS_H_

@@ -1,0 +1,69 @@
+#ifndef EVENSHARD_WORKER_EXCHANGE_GRPC_WORKER_STATE_CALLS_H_
+#define EVENSHARD_WORKER_EXCHANGE_GRPC_WORKER_STATE_CALLS_H_
+
+#include <atomic>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <vector>
+
+#include "absl/functional/function_ref.h"
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/types/span.h"
+#include "common/base/float_buffer.h"
+#include "common/placement/planned_config.h"
+#include "worker/exchange/grpc/persistent_calls.h"
+#include "worker/exchange/grpc/shard_control.h"
+
+namespace evenshard {
+
+// What workers keep by themselves, from one that lives to one that was started again
+// (ParameterServer.SendWorkerState). To the exchange it is a number of bytes.
+class WorkerStateCalls {
+ public:
+  struct Options {
+    const PlannedConfig* config = nullptr;   // must outlive this
+    const PersistentCalls* calls = nullptr;  // must outlive this
+    // The calls to a slot's process, or null.
+    std::function<std::shared_ptr<ShardControl>(int slot)> control;
+  };
+
+  explicit WorkerStateCalls(Options options) : options_(std::move(options)) {}
+
+  // What was received. The memory is the receiver's.
+  struct Received {
+    FloatBuffer memory;
+    int64_t bytes = 0;
+  };
+  // Receives what the others have before exchange `iteration`. Waits until one of them waits there,
+  // and tries again with another one if the sender is lost. Errors: those of PersistentCalls;
+  // FAILED_PRECONDITION if the sender refuses, or if nobody has it and the run cannot go back;
+  // RESOURCE_EXHAUSTED if there is not enough memory.
+  absl::StatusOr<Received> Receive(uint64_t iteration);
+
+  // The state, in parts whose memory stays as it is meanwhile, or why it cannot be sent.
+  using Parts = std::vector<absl::Span<const char>>;
+  using Make = absl::FunctionRef<absl::StatusOr<Parts>()>;
+  // This worker waits in exchange `iteration`, or before it: if another one needs its state, calls
+  // `make` and sends that. Returns whether another worker is waited for until it has its state.
+  // Blocks for a second at most if nobody needs it, and otherwise calls `meanwhile` from time to
+  // time, in this thread.
+  bool Offer(uint64_t iteration, Make make, absl::FunctionRef<void()> meanwhile);
+
+ private:
+  // Calls `each` for all slots at the same time, with a token that ends it as soon as one of them
+  // fails, nothing has moved for long, or `check` fails, which this thread calls meanwhile. Returns
+  // the first error.
+  absl::Status AtAllSlots(
+      const std::atomic<int64_t>& moved, const std::function<absl::Status()>& check,
+      const std::function<absl::Status(ShardControl&, int, const std::stop_token&)>& each) const;
+  absl::StatusOr<Received> ReceiveOnce(uint64_t iteration, uint64_t ticket);
+  absl::Status Send(uint64_t ticket, const Parts& parts, absl::FunctionRef<void()> meanwhile);
+
+  const Options options_;
+};
+
+}  // namespace evenshard
+
+#endif  // EVENSHARD_WORKER_EXCHANGE_GRPC_WORKER_STATE_CALLS_H_
