@@ -101,13 +101,16 @@ absl::StatusOr<WorkerStateCalls::Received> WorkerStateCalls::ReceiveOnce(uint64_
   Received received;
   uint64_t piece_bytes = 0;
   const auto begin = [&](const WorkerStatePiece& first) -> absl::Status {
+    if (first.piece_bytes() == 0) {
+      return absl::DataLossError("the pieces of a worker's state have 0 bytes");
+    }
     absl::MutexLock lock(&mutex);
     if (piece_bytes == 0) {
       ASSIGN_OR_RETURN(
           received.memory,
           FloatBuffer::Allocate(static_cast<int64_t>(first.total_bytes() / sizeof(float) + 1)));
       received.bytes = static_cast<int64_t>(first.total_bytes());
-      piece_bytes = std::max<uint64_t>(first.piece_bytes(), 1);
+      piece_bytes = first.piece_bytes();
     }
     if (first.total_bytes() == static_cast<uint64_t>(received.bytes) &&
         first.piece_bytes() == piece_bytes) {

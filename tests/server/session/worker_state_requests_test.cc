@@ -1,0 +1,77 @@
+#include "server/session/worker_state_requests.h"
+
+#include <catch2/catch.hpp>
+
+#include "tests/testing/fake_clock.h"
+
+namespace evenshard {
+
+using Catch::Contains;
+
+TEST_CASE("who needs a state is brought together with one that waits at the same exchange") {
+  const FakeClock clock;
+  WorkerStateRequests requests(&clock);
+  CHECK(!requests.Offer(0, 7).is_awaited);
+  CHECK(*requests.Ask(1, 42, 7, {0, 1, 2}) == false);
+  // One that waits elsewhere has another one.
+  CHECK(requests.Offer(0, 6).ticket == 0);
+  CHECK(requests.Offer(0, 6).is_awaited);
+  CHECK(requests.Offer(0, 7).ticket == 42);
+  CHECK(*requests.Ask(1, 42, 7, {0, 1, 2}) == true);
+  // Everybody is served by one.
+  const WorkerStateRequests::Answer other = requests.Offer(2, 7);
+  CHECK(other.ticket == 0);
+  CHECK(other.is_awaited);
+  // The transfer broke off.
+  CHECK(*requests.Ask(1, 43, 7, {0, 1, 2}) == false);
+  CHECK(requests.Offer(2, 7).ticket == 43);
+  requests.Received(1);
+  CHECK(!requests.Offer(0, 7).is_awaited);
+  CHECK(!requests.is_lost());
+}
+
+TEST_CASE("a sender that refuses is quoted to the one that asks, under its ticket") {
+  const FakeClock clock;
+  WorkerStateRequests requests(&clock);
+  REQUIRE(requests.Ask(1, 42, 7, {0, 1}).ok());
+  requests.Refuse(0, 42, "nobody has offered yet");
+  CHECK(requests.Ask(1, 42, 7, {0, 1}).ok());
+  REQUIRE(requests.Offer(0, 7).ticket == 42);
+  requests.Refuse(0, 41, "another one");
+  CHECK(requests.Ask(1, 42, 7, {0, 1}).ok());
+  requests.Refuse(0, 42, "it waits\nelsewhere");
+  const absl::Status refused = requests.Ask(1, 42, 7, {0, 1}).status();
+  CHECK(absl::IsFailedPrecondition(refused));
+  CHECK_THAT(std::string(refused.message()), Contains("worker 0 cannot send"));
+  CHECK_THAT(std::string(refused.message()), !Contains("\n"));
+  CHECK(requests.Ask(1, 43, 7, {0, 1}).ok());
+}
+
+TEST_CASE("what all workers ask for is lost") {
+  FakeClock clock;
+  WorkerStateRequests requests(&clock);
+  REQUIRE(requests.Ask(1, 42, 7, {0, 1}).ok());
+  SECTION("if all ask") {
+    const absl::Status lost = requests.Ask(0, 43, 7, {0, 1}).status();
+    CHECK(absl::IsUnavailable(lost));
+    CHECK_THAT(std::string(lost.message()), Contains("nobody has the parameters"));
+    CHECK(requests.is_lost());
+    CHECK(absl::IsUnavailable(requests.Ask(1, 42, 7, {0, 1}).status()));
+  }
+  SECTION("but not if one has received its own") {
+    requests.Received(1);
+    CHECK(requests.Ask(0, 43, 7, {0, 1}).ok());
+    CHECK(!requests.is_lost());
+  }
+  SECTION("but not if one offers it") {
+    requests.Offer(1, 7);
+    CHECK(requests.Ask(0, 43, 7, {0, 1}).ok());
+  }
+  SECTION("but not if one has not asked for long") {
+    clock.Advance(WorkerStateRequests::kForgetAfter + absl::Seconds(1));
+    CHECK(requests.Ask(0, 43, 7, {0, 1}).ok());
+    CHECK(requests.Offer(1, 7).ticket == 43);
+  }
+}
+
+}  // namespace evenshard
