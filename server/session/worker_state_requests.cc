@@ -6,8 +6,8 @@
 
 namespace evenshard {
 
-absl::StatusOr<bool> WorkerStateRequests::Ask(uint32_t worker, uint64_t ticket, uint64_t iteration,
-                                              const std::vector<uint32_t>& ranks) {
+absl::StatusOr<WorkerStateRequests::Progress> WorkerStateRequests::Ask(
+    uint32_t worker, uint64_t ticket, uint64_t iteration, const std::vector<uint32_t>& ranks) {
   absl::MutexLock lock(&mutex_);
   ForgetOld();
   Request& request = requests_[worker];
@@ -25,31 +25,46 @@ absl::StatusOr<bool> WorkerStateRequests::Ask(uint32_t worker, uint64_t ticket, 
         absl::StrCat("nobody has the parameters and the optimizer's state before exchange ",
                      iteration, ", since all workers were started again"));
   }
-  return request.has_sender;
+  return request.progress;
 }
 
-WorkerStateRequests::Answer WorkerStateRequests::Offer(uint32_t worker, uint64_t iteration) {
+WorkerStateRequests::Answer WorkerStateRequests::Offer(const Sender& sender, uint64_t iteration) {
   absl::MutexLock lock(&mutex_);
   ForgetOld();
-  requests_.erase(worker);
+  requests_.erase(sender.worker);
   Answer answer{.is_awaited = !requests_.empty()};
   for (auto& [rank, request] : requests_) {
-    if (request.has_sender || request.iteration != iteration) continue;
-    request.has_sender = true;
+    if (request.progress != Progress::kNone || request.iteration != iteration) continue;
+    request.progress = Progress::kSender;
+    request.sender = sender;
     answer.ticket = request.ticket;
     break;
   }
   return answer;
 }
 
-void WorkerStateRequests::Refuse(uint32_t worker, uint64_t ticket, const std::string& reason) {
+std::optional<WorkerStateRequests::Sender> WorkerStateRequests::SenderOf(uint64_t ticket) const {
+  absl::MutexLock lock(&mutex_);
+  for (const auto& [rank, request] : requests_) {
+    if (request.ticket == ticket && request.progress == Progress::kSender) return request.sender;
+  }
+  return std::nullopt;
+}
+
+void WorkerStateRequests::Refuse(uint64_t ticket, const std::string& reason) {
   absl::MutexLock lock(&mutex_);
   for (auto& [rank, request] : requests_) {
-    if (request.ticket != ticket || !request.has_sender) continue;
-    request.refusal = absl::StrCat("worker ", worker,
-                                   " cannot send its parameters and its "
-                                   "optimizer's state: ",
-                                   Printable(reason));
+    if (request.ticket != ticket || request.progress != Progress::kSender) continue;
+    request.refusal =
+        absl::StrCat("worker ", request.sender.worker,
+                     " cannot send its parameters and its optimizer's state: ", Printable(reason));
+  }
+}
+
+void WorkerStateRequests::Lose(uint64_t ticket) {
+  absl::MutexLock lock(&mutex_);
+  for (auto& [rank, request] : requests_) {
+    if (request.ticket == ticket) request.progress = Progress::kBroken;
   }
 }
 

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <map>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -24,20 +25,33 @@ class WorkerStateRequests {
 
   explicit WorkerStateRequests(const Clock* clock) : clock_(*clock) {}
 
-  // `worker` needs the state before exchange `iteration`, which `ranks` take part in. Returns
-  // whether somebody sends it. Errors: FAILED_PRECONDITION if the sender has refused; UNAVAILABLE
-  // if every one of the ranks needs it: then it is lost, and the run has to go back.
-  absl::StatusOr<bool> Ask(uint32_t worker, uint64_t ticket, uint64_t iteration,
-                           const std::vector<uint32_t>& ranks);
+  enum class Progress : uint8_t {
+    kNone,
+    kSender,  // somebody sends it
+    kBroken,  // and does not any more
+  };
+  // `worker` needs the state before exchange `iteration`, which `ranks` take part in. Returns what
+  // has become of its ticket; a new ticket replaces the one before it. Errors: FAILED_PRECONDITION
+  // if the sender has refused; UNAVAILABLE if every one of the ranks needs it: then it is lost, and
+  // the run has to go back.
+  absl::StatusOr<Progress> Ask(uint32_t worker, uint64_t ticket, uint64_t iteration,
+                               const std::vector<uint32_t>& ranks);
 
   struct Answer {
     uint64_t ticket = 0;      // to serve; 0 for none
     bool is_awaited = false;  // some worker needs its state
   };
-  // `worker` waits in exchange `iteration`, or before it, and has its state.
-  Answer Offer(uint32_t worker, uint64_t iteration);
-  // The sender of this ticket cannot send, for a reason.
-  void Refuse(uint32_t worker, uint64_t ticket, const std::string& reason);
+  struct Sender {
+    uint32_t worker = 0;
+    uint64_t incarnation = 0;
+  };
+  // `sender` waits in exchange `iteration`, or before it, and has its state.
+  Answer Offer(const Sender& sender, uint64_t iteration);
+  // Who sends the state of this ticket.
+  std::optional<Sender> SenderOf(uint64_t ticket) const;
+  // That one cannot send it, for a reason, or does not send it any more.
+  void Refuse(uint64_t ticket, const std::string& reason);
+  void Lose(uint64_t ticket);
 
   // The worker has received its state.
   void Received(uint32_t worker);
@@ -53,7 +67,8 @@ class WorkerStateRequests {
     uint64_t ticket = 0;
     uint64_t iteration = 0;
     absl::Time asked;
-    bool has_sender = false;
+    Progress progress = Progress::kNone;
+    Sender sender;
     std::string refusal;
   };
 

@@ -94,28 +94,38 @@ absl::StatusOr<AskWorkerStateResponse> Shard::AskWorkerState(const AskWorkerStat
     absl::MutexLock lock(&view_mutex_);
     ranks = worker_sets_->At(request.iteration());
   }
-  const absl::StatusOr<bool> has_sender =
+  if (const auto sender = state_requests_.SenderOf(request.ticket());
+      sender.has_value() && !CheckGives(sender->worker, sender->incarnation, kWorkerState).ok()) {
+    state_requests_.Lose(request.ticket());
+  }
+  using Progress = WorkerStateRequests::Progress;
+  const absl::StatusOr<Progress> progress =
       state_requests_.Ask(request.worker(), request.ticket(), request.iteration(), ranks);
-  if (absl::IsUnavailable(has_sender.status()) && view_ == 0) {
+  if (absl::IsUnavailable(progress.status()) && view_ == 0) {
     // Without a coordinator the run cannot go back.
     return absl::FailedPreconditionError(
-        absl::StrCat(has_sender.status().message(), "; allowed: to start the run again"));
+        absl::StrCat(progress.status().message(), "; allowed: to start the run again"));
   }
-  RETURN_IF_ERROR(has_sender.status());
+  RETURN_IF_ERROR(progress.status());
   AskWorkerStateResponse response;
-  response.set_has_sender(*has_sender);
+  response.set_has_sender(*progress == Progress::kSender);
+  response.set_is_broken(*progress == Progress::kBroken);
   return response;
 }
 
 absl::StatusOr<OfferWorkerStateResponse> Shard::OfferWorkerState(
     const OfferWorkerStateRequest& request) {
   RETURN_IF_ERROR(CheckGives(request.worker(), request.incarnation(), kWorkerState));
-  if (!request.refusal().empty()) {
-    state_requests_.Refuse(request.worker(), request.ticket(), request.refusal());
+  if (request.ticket() != 0) {
+    if (request.refusal().empty()) {
+      state_requests_.Lose(request.ticket());
+    } else {
+      state_requests_.Refuse(request.ticket(), request.refusal());
+    }
     return OfferWorkerStateResponse();
   }
   const WorkerStateRequests::Answer answer =
-      state_requests_.Offer(request.worker(), request.iteration());
+      state_requests_.Offer({request.worker(), request.incarnation()}, request.iteration());
   OfferWorkerStateResponse response;
   response.set_ticket(answer.ticket);
   response.set_is_awaited(answer.is_awaited);

@@ -7,26 +7,32 @@
 namespace evenshard {
 
 using Catch::Contains;
+using Progress = WorkerStateRequests::Progress;
 
 TEST_CASE("who needs a state is brought together with one that waits at the same exchange") {
   const FakeClock clock;
   WorkerStateRequests requests(&clock);
-  CHECK(!requests.Offer(0, 7).is_awaited);
-  CHECK(*requests.Ask(1, 42, 7, {0, 1, 2}) == false);
+  CHECK(!requests.Offer({0, 9}, 7).is_awaited);
+  CHECK(*requests.Ask(1, 42, 7, {0, 1, 2}) == Progress::kNone);
   // One that waits elsewhere has another one.
-  CHECK(requests.Offer(0, 6).ticket == 0);
-  CHECK(requests.Offer(0, 6).is_awaited);
-  CHECK(requests.Offer(0, 7).ticket == 42);
-  CHECK(*requests.Ask(1, 42, 7, {0, 1, 2}) == true);
+  CHECK(requests.Offer({0, 9}, 6).ticket == 0);
+  CHECK(requests.Offer({0, 9}, 6).is_awaited);
+  CHECK(requests.Offer({0, 9}, 7).ticket == 42);
+  CHECK(*requests.Ask(1, 42, 7, {0, 1, 2}) == Progress::kSender);
   // Everybody is served by one.
-  const WorkerStateRequests::Answer other = requests.Offer(2, 7);
+  const WorkerStateRequests::Answer other = requests.Offer({2, 9}, 7);
   CHECK(other.ticket == 0);
   CHECK(other.is_awaited);
-  // The transfer broke off.
-  CHECK(*requests.Ask(1, 43, 7, {0, 1, 2}) == false);
-  CHECK(requests.Offer(2, 7).ticket == 43);
+  // The transfer broke off: another ticket, of which no slot has passed on anything, is served.
+  CHECK(requests.SenderOf(42)->incarnation == 9);
+  requests.Lose(42);
+  CHECK(!requests.SenderOf(42).has_value());
+  CHECK(*requests.Ask(1, 42, 7, {0, 1, 2}) == Progress::kBroken);
+  CHECK(requests.Offer({2, 9}, 7).ticket == 0);
+  CHECK(*requests.Ask(1, 43, 7, {0, 1, 2}) == Progress::kNone);
+  CHECK(requests.Offer({2, 9}, 7).ticket == 43);
   requests.Received(1);
-  CHECK(!requests.Offer(0, 7).is_awaited);
+  CHECK(!requests.Offer({0, 9}, 7).is_awaited);
   CHECK(!requests.is_lost());
 }
 
@@ -34,12 +40,12 @@ TEST_CASE("a sender that refuses is quoted to the one that asks, under its ticke
   const FakeClock clock;
   WorkerStateRequests requests(&clock);
   REQUIRE(requests.Ask(1, 42, 7, {0, 1}).ok());
-  requests.Refuse(0, 42, "nobody has offered yet");
+  requests.Refuse(42, "nobody has offered yet");
   CHECK(requests.Ask(1, 42, 7, {0, 1}).ok());
-  REQUIRE(requests.Offer(0, 7).ticket == 42);
-  requests.Refuse(0, 41, "another one");
+  REQUIRE(requests.Offer({0, 9}, 7).ticket == 42);
+  requests.Refuse(41, "another one");
   CHECK(requests.Ask(1, 42, 7, {0, 1}).ok());
-  requests.Refuse(0, 42, "it waits\nelsewhere");
+  requests.Refuse(42, "it waits\nelsewhere");
   const absl::Status refused = requests.Ask(1, 42, 7, {0, 1}).status();
   CHECK(absl::IsFailedPrecondition(refused));
   CHECK_THAT(std::string(refused.message()), Contains("worker 0 cannot send"));
@@ -64,13 +70,13 @@ TEST_CASE("what all workers ask for is lost") {
     CHECK(!requests.is_lost());
   }
   SECTION("but not if one offers it") {
-    requests.Offer(1, 7);
+    requests.Offer({1, 9}, 7);
     CHECK(requests.Ask(0, 43, 7, {0, 1}).ok());
   }
   SECTION("but not if one has not asked for long") {
     clock.Advance(WorkerStateRequests::kForgetAfter + absl::Seconds(1));
     CHECK(requests.Ask(0, 43, 7, {0, 1}).ok());
-    CHECK(requests.Offer(1, 7).ticket == 43);
+    CHECK(requests.Offer({1, 9}, 7).ticket == 43);
   }
 }
 

@@ -132,7 +132,8 @@ absl::StatusOr<TakeStateResponse> ShardControl::TakeState(uint64_t iteration) {
   return response;
 }
 
-absl::StatusOr<bool> ShardControl::AskWorkerState(uint64_t iteration, uint64_t ticket) {
+absl::StatusOr<AskWorkerStateResponse> ShardControl::AskWorkerState(uint64_t iteration,
+                                                                    uint64_t ticket) {
   AskWorkerStateRequest request;
   Sign(&request);
   request.set_iteration(iteration);
@@ -140,7 +141,7 @@ absl::StatusOr<bool> ShardControl::AskWorkerState(uint64_t iteration, uint64_t t
   CallContext call(options_.stop, kTimeout);
   AskWorkerStateResponse response;
   RETURN_IF_ERROR(Named(FromGrpc(stub_->AskWorkerState(&call.context, request, &response))));
-  return response.has_sender();
+  return response;
 }
 
 absl::Status ShardControl::HasWorkerState(uint64_t ticket) {

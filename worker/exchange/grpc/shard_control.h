@@ -72,9 +72,9 @@ class ShardControl {
   absl::Status KeepState(const RegisteredState& state, absl::Duration timeout = kTimeout);
   absl::StatusOr<TakeStateResponse> TakeState(uint64_t iteration);
 
-  // The calls of a transfer of worker state (WorkerStateCalls), each once. AskWorkerState returns
-  // whether somebody sends it; HasWorkerState ends the asking.
-  absl::StatusOr<bool> AskWorkerState(uint64_t iteration, uint64_t ticket);
+  // The calls of a transfer of worker state (WorkerStateCalls), each once. HasWorkerState ends the
+  // asking.
+  absl::StatusOr<AskWorkerStateResponse> AskWorkerState(uint64_t iteration, uint64_t ticket);
   absl::Status HasWorkerState(uint64_t ticket);
   absl::StatusOr<OfferWorkerStateResponse> OfferWorkerState(uint64_t iteration, uint64_t ticket,
                                                             const std::string& refusal,

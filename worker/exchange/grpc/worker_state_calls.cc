@@ -77,8 +77,11 @@ absl::StatusOr<WorkerStateCalls::Received> WorkerStateCalls::Receive(uint64_t it
   const PersistentCalls& calls = *options_.calls;
   while (true) {
     const uint64_t ticket = NewIncarnation();
-    RETURN_IF_ERROR(calls.Repeat(
-        [&](ShardControl& control) { return control.AskWorkerState(iteration, ticket); }));
+    RETURN_IF_ERROR(calls.Repeat([&](ShardControl& control) -> absl::StatusOr<bool> {
+      ASSIGN_OR_RETURN(const AskWorkerStateResponse asked,
+                       control.AskWorkerState(iteration, ticket));
+      return asked.has_sender() || asked.is_broken();
+    }));
     absl::StatusOr<Received> received = ReceiveOnce(iteration, ticket);
     if (received.ok()) {
       RETURN_IF_ERROR(calls.Repeat([&](ShardControl& control) -> absl::StatusOr<bool> {
@@ -122,8 +125,10 @@ absl::StatusOr<WorkerStateCalls::Received> WorkerStateCalls::ReceiveOnce(uint64_
   const auto check = [&]() -> absl::Status {
     const std::shared_ptr<ShardControl> control = options_.calls->control();
     if (control == nullptr) return options_.calls->failure();
-    const absl::Status asked = control->AskWorkerState(iteration, ticket).status();
-    return absl::IsFailedPrecondition(asked) ? asked : options_.calls->failure();
+    const absl::StatusOr<AskWorkerStateResponse> asked = control->AskWorkerState(iteration, ticket);
+    if (absl::IsFailedPrecondition(asked.status())) return asked.status();
+    if (asked.ok() && asked->is_broken()) return absl::UnavailableError("the sender is gone");
+    return options_.calls->failure();
   };
   const auto receive = [&](ShardControl& control, int slot, const std::stop_token& stop) {
     int64_t next = -1;  // where the next piece belongs; -1: none has come
@@ -171,6 +176,7 @@ bool WorkerStateCalls::Offer(uint64_t iteration, Make make, absl::FunctionRef<vo
   }
   if (const absl::Status sent = Send(answer->ticket(), *parts, meanwhile); !sent.ok()) {
     spdlog::info("this worker's state did not reach another one: {}", std::string(sent.message()));
+    control->OfferWorkerState(iteration, answer->ticket(), "", kOfferTimeout).IgnoreError();
   }
   return true;
 }
