@@ -1,5 +1,5 @@
-"""What the workers of DistributedOptimizer keep by themselves: parameters and the optimizers' state,
-as bytes that one of them sends and another one takes.
+"""What the workers of DistributedOptimizer keep by themselves: parameters and the optimizers'
+state, as bytes that one of them sends and another one takes.
 
 The bytes are a number, the length of the text after it, the text, and the tensors that it leaves
 out, each at a multiple of 64 bytes.
