@@ -8,7 +8,7 @@ import time
 import unittest
 
 from tests.python import fixture
-from tests.python.script import outcomes_of
+from tests.python.script import outcomes_of, small_training
 
 torch = fixture.torch
 if torch is not None:
@@ -17,22 +17,8 @@ if torch is not None:
     import evenshard
 
 
-def _training(script):
-    """A model and its optimizer, with a function for a step."""
-    model = nn.Linear(6, 5)
-    optimizer = script.optimizer(model)
-
-    def step(number):
-        optimizer.zero_grad()
-        inputs, targets = script.batch(number)
-        nn.functional.mse_loss(model(inputs), targets).backward()
-        optimizer.step()
-
-    return model, optimizer, step
-
-
 def _numbers_and_tensors(script):
-    _, optimizer, step = _training(script)
+    _, optimizer, step = small_training(script)
     rank, = script.ranks
     found = []
     for number in range(3):
@@ -46,7 +32,7 @@ def _numbers_and_tensors(script):
 
 
 def _between_backward_and_step(script):
-    model, optimizer, step = _training(script)
+    model, optimizer, step = small_training(script)
     step(0)
     inputs, targets = script.batch(1)
     loss = nn.functional.mse_loss(model(inputs), targets)
@@ -66,7 +52,7 @@ def _the_mean_of_a_distributed_optimizer(script):
 
 def _one_evaluates(script):
     """For longer than limits.exchange_seconds, which is 15."""
-    _, optimizer, step = _training(script)
+    _, optimizer, step = small_training(script)
     step(0)
     if script.ranks == [0]:
         time.sleep(16)
@@ -76,7 +62,7 @@ def _one_evaluates(script):
 
 
 def _other_lines(script):
-    _, optimizer, step = _training(script)
+    _, optimizer, step = small_training(script)
     step(0)
     if script.ranks == [0]:
         optimizer.barrier()
@@ -85,7 +71,7 @@ def _other_lines(script):
 
 
 def _only_one_asks(script):
-    _, optimizer, step = _training(script)
+    _, optimizer, step = small_training(script)
     step(0)
     if script.ranks == [0]:
         optimizer.mean(1)
@@ -94,20 +80,20 @@ def _only_one_asks(script):
 
 
 def _in_join(script):
-    _, optimizer, step = _training(script)
+    _, optimizer, step = small_training(script)
     with optimizer.join():
         step(0)
         optimizer.mean(1)
 
 
 def _too_large(script):
-    _, optimizer, step = _training(script)
+    _, optimizer, step = small_training(script)
     step(0)
     optimizer.mean(torch.zeros(5000))
 
 
 def _no_number(script):
-    _, optimizer, _step = _training(script)
+    _, optimizer, _step = small_training(script)
     optimizer.mean("0.5")
 
 

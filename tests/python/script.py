@@ -9,6 +9,8 @@ from tests.python import fixture
 
 torch = fixture.torch
 if torch is not None:
+    from torch import nn
+
     import evenshard
     from evenshard import _exit
 
@@ -58,6 +60,20 @@ class Script:
             optimizer.abandon()
         else:
             optimizer.zero_grad(set_to_none=True)
+
+
+def small_training(script):
+    """A model and its optimizer, with a function for a step."""
+    model = nn.Linear(6, 5)
+    optimizer = script.optimizer(model)
+
+    def step(number):
+        optimizer.zero_grad()
+        inputs, targets = script.batch(number)
+        nn.functional.mse_loss(model(inputs), targets).backward()
+        optimizer.step()
+
+    return model, optimizer, step
 
 
 def _work(rank, habit, workers):

@@ -6,7 +6,7 @@ import functools
 import unittest
 
 from tests.python import fixture
-from tests.python.script import outcomes_of
+from tests.python.script import outcomes_of, small_training
 
 torch = fixture.torch
 if torch is not None:
@@ -150,24 +150,10 @@ class StateTextTest(unittest.TestCase):
                 self.assertEqual(of_first, of_second, make)
 
 
-def _training(script):
-    """A model and its optimizer, with a function for a step."""
-    model = nn.Linear(6, 5)
-    optimizer = script.optimizer(model)
-
-    def step(number):
-        optimizer.zero_grad()
-        inputs, targets = script.batch(number)
-        nn.functional.mse_loss(model(inputs), targets).backward()
-        optimizer.step()
-
-    return optimizer, step
-
-
 def _registering(*registered, **options):
     """A script that registers a state by each of these names."""
     def script_of(script):
-        optimizer, step = _training(script)
+        _, optimizer, step = small_training(script)
         for name, state in registered:
             state = state(script.ranks[0]) if callable(state) else state
             optimizer.register_state(name, state, **options)
@@ -178,7 +164,7 @@ def _registering(*registered, **options):
 
 
 def _in_the_middle(script):
-    optimizer, _ = _training(script)
+    _, optimizer, _ = small_training(script)
     optimizer.zero_grad()
     for parameter in optimizer.param_groups[0]["params"]:
         parameter.sum().backward()
@@ -186,7 +172,7 @@ def _in_the_middle(script):
 
 
 def _changing_in_one(script):
-    optimizer, step = _training(script)
+    _, optimizer, step = small_training(script)
     held = _Held({"position": 0})
     optimizer.register_state("sampler", held)
     for number in range(3):
@@ -195,7 +181,7 @@ def _changing_in_one(script):
 
 
 def _later_in_all(script):
-    optimizer, step = _training(script)
+    _, optimizer, step = small_training(script)
     step(0)
     held = _Held({"position": 5})
     optimizer.register_state("sampler", held)
@@ -204,7 +190,7 @@ def _later_in_all(script):
 
 
 def _in_join(script):
-    optimizer, step = _training(script)
+    _, optimizer, step = small_training(script)
     optimizer.register_state("x", _Held({}))
     with optimizer.join():
         step(0)
