@@ -1,13 +1,12 @@
 """A training by DistributedOptimizer whose workers are killed, against one that is left alone."""
 
-import os
-import re
-import signal
 import tempfile
 import unittest
 
 from tests.python import fixture
-from tests.python.struck import StruckTraining
+from tests.python.struck import (
+    StruckTraining, kill_all_workers, kill_slot_0_and_worker, kill_worker
+)
 
 # Adam's state of the first part, and of the second, with another optimizer, every fourth iteration.
 # The rate is a scheduler's, and the batch is a sampler's, which are registered.
@@ -72,38 +71,26 @@ drawn = sampler.position if registers else 0
 print("ends with", repr([total, moments, optimizer.param_groups[0]["lr"], drawn]), flush=True)
 """
 
-# Worker 1 kills itself once. When it is back, it says when training ends.
 _CONTINUE_SCRIPT = """
-import signal
-end = arguments[0]
 model = models.make("mlp", seed=1)
 optimizer = torch.optim.Adam(model.parameters(), lr=0.01)
 optimizer = evenshard.DistributedOptimizer(optimizer, model)
 scheduler = torch.optim.lr_scheduler.ExponentialLR(optimizer, 0.999)
 optimizer.register_state("scheduler", scheduler)
 assert scheduler.last_epoch == optimizer.iteration
-print("begins at", optimizer.iteration, flush=True)
-is_back = rank == 1 and optimizer.iteration > 0
-if is_back:
-    with open(end + ".new", "w") as file:
-        file.write(str(optimizer.iteration + 20))
-    os.rename(end + ".new", end)
-while not os.path.exists(end) or optimizer.iteration < int(open(end).read()):
+begin = optimizer.iteration
+print("begins at", begin, flush=True)
+while goes_on(begin):
     optimizer.zero_grad()
     models.loss_of(model, "mlp", optimizer.iteration, rank).backward()
     optimizer.step()
     scheduler.step()
-    if rank == 1 and not is_back and optimizer.iteration == 15:
-        os.kill(os.getpid(), signal.SIGKILL)
 total = sum(p.double().sum().item() for p in model.parameters())
-print("ends with", repr([total, optimizer.param_groups[0]["lr"], optimizer.iteration]), flush=True)
+rate = optimizer.param_groups[0]["lr"]
+print("ends with", repr([total, rate]), "at", optimizer.iteration, flush=True)
 """
 
 _LOST = "nobody has the state that they need, and there are no checkpoints to go back to"
-
-
-def kill(worker, *_):
-    os.kill(worker, signal.SIGKILL)
 
 
 @unittest.skipIf(fixture.torch is None, "PyTorch is not installed: recovery of a training")
@@ -118,47 +105,48 @@ class DistributedRecoveryTest(StruckTraining, unittest.TestCase):
         for schedule in ("BACKWARD", "SEQUENTIAL"):
             for place, at in ((0, 15), (1, 15), (1, 16), (2, 16)):
                 self.check(
-                    kill, rf"worker 1.*begins at {at}", place=place, at=at, schedule=schedule
+                    kill_worker, rf"worker 1.*begins at {at}", place=place, at=at, schedule=schedule
                 )
 
     def test_a_worker_that_is_killed_after_its_last_step_comes_to_the_end(self):
-        self.check(kill, r"worker 1.*begins at 30", place=3, at=30)
+        self.check(kill_worker, r"worker 1.*begins at 30", place=3, at=30)
 
     def test_a_worker_that_is_killed_before_a_mean_for_which_the_others_wait(self):
         # What is registered counts at the next backward(), which nobody has come to.
-        self.refuse(kill, _LOST, place=4)
+        self.refuse(kill_worker, _LOST, place=4)
 
     def test_without_anything_registered_one_that_waits_in_a_mean_gives_what_it_has(self):
         with tempfile.TemporaryDirectory() as folder:
             code, expected = self.train(folder, arguments=())
             self.assertEqual(code, 0, expected)
         with tempfile.TemporaryDirectory() as folder:
-            code, output = self.train(folder, strike=kill, place=4, arguments=())
+            code, output = self.train(folder, strike=kill_worker, place=4, arguments=())
         self.assertEqual(code, 0, output)
         self.assertRegex(output, r"worker 1.*begins at 15")
         self.assertEqual(self.results(output), self.results(expected), output)
 
     def test_slot_0_passes_to_its_replica_while_a_worker_is_gone(self):
-        def strike(worker, path, _):
-            fixture.kill_shard(path, 0)
-            os.kill(worker, signal.SIGKILL)
-
         for place, at in ((0, 15), (1, 15), (3, 30)):
-            self.check(strike, rf"worker 1.*begins at {at}", place=place, at=at, replicas=1)
+            self.check(
+                kill_slot_0_and_worker, rf"worker 1.*begins at {at}", place=place, at=at,
+                replicas=1,
+            )
 
     def test_what_cannot_go_on_ends_with_a_sentence(self):
-        self.refuse(lambda _, __, launch: fixture.kill_workers(launch), _LOST, place=1)
+        self.refuse(kill_all_workers, _LOST, place=1)
         # One that was killed before its step, while the other waits in a mean before it.
         self.refuse(
-            kill, r"worker 0 cannot send its parameters.*: it waits in a mean\(\) or barrier\(\)",
+            kill_worker,
+            r"worker 0 cannot send its parameters.*: it waits in a mean\(\) or barrier\(\)",
             place=6,
         )
         self.refuse(
-            kill, "it has optimizers: 2, and this worker: 1", place=0, at=16,
+            kill_worker, "it has optimizers: 2, and this worker: 1", place=0, at=16,
             arguments=("one optimizer only",),
         )
         self.refuse(
-            kill, r"its optimizer has betas .* in group 0, and the run has .*; allowed: what sets it,"
+            kill_worker,
+            r"its optimizer has betas .* in group 0, and the run has .*; allowed: what sets it,"
             r" such as a scheduler", place=0, arguments=("schedules",),
         )
 
@@ -169,19 +157,7 @@ class DistributedRecoveryTest(StruckTraining, unittest.TestCase):
             self.assertRegex(output, part)
 
     def test_a_worker_without_which_the_others_have_gone_on(self):
-        with tempfile.TemporaryDirectory() as folder:
-            self.script, script = _CONTINUE_SCRIPT, self.script
-            code, output = self.train(
-                folder, loss="CONTINUE", arguments=(os.path.join(folder, "end"),)
-            )
-            self.script = script
-        self.assertEqual(code, 0, output)
-        begins = [int(at) for at in re.findall(r"worker 1.*begins at (\d+)", output)]
-        self.assertEqual(len(begins), 2, output)
-        self.assertGreater(begins[1], 15, output)
-        ends = re.findall(r"ends with (.*)", output)
-        self.assertEqual(len(ends), 2, output)
-        self.assertEqual(ends[0], ends[1], output)
+        self.check_others_go_on(_CONTINUE_SCRIPT)
 
 
 if __name__ == "__main__":

@@ -9,47 +9,30 @@ import tempfile
 import unittest
 
 from tests.python import fixture
+from tests.python.struck import StruckTraining
 
 torch = fixture.torch
 
 _STEPS = 20
 
-_CONFIG = """\
-model {{ from_workers {{}} }}
-partition {{ scheme: STRIPED }}
-shard {{ address: "unix:{folder}/0.sock" }}
-shard {{ address: "unix:{folder}/1.sock" }}
-workers: 2
-update {{ policy: SYNC deterministic: true }}
-exchange {{ schedule: BACKWARD }}
-limits {{ connections: 1 startup_seconds: 60 exchange_seconds: 60 }}
-recovery {{
-  worker_loss: WAIT silence_seconds: 5
-  checkpoint {{ folder: "{folder}/checkpoints" every_iterations: 5 keep: 9 }}
-}}
-"""
-
-# Worker 1 kills itself once at iteration argv[3]. Worker 0 saves what it has at the end.
+# Worker 1 kills itself once, without wait_at(): an exchange may be under way. Worker 0 saves what
+# it has at the end.
 _SCRIPT = """
-import os, signal, sys
-sys.path.insert(0, sys.argv[1])
-from tests.python import fixture, models
-import torch, evenshard
-rank = int(os.environ["RANK"])
+steps, end = int(arguments[0]), arguments[1]
 model = models.make("mlp").to(torch.bfloat16)
 optimizer = evenshard.Optimizer(model, optimizer=torch.optim.AdamW(model.parameters(), lr=0.003))
 print("begins at", optimizer.iteration, flush=True)
 is_new = optimizer.iteration == 0
-while optimizer.iteration < int(sys.argv[2]):
+while optimizer.iteration < steps:
     inputs, targets = models.batch("mlp", optimizer.iteration, rank)
     optimizer.zero_grad()
     scores = model(inputs.to(torch.bfloat16)).float()
     torch.nn.functional.cross_entropy(scores, targets).backward()
     optimizer.step()
-    if rank == 1 and is_new and optimizer.iteration == int(sys.argv[3]):
+    if rank == 1 and is_new and optimizer.iteration == at:
         os.kill(os.getpid(), signal.SIGKILL)
 if rank == 0:
-    torch.save(models.state(model), sys.argv[4])
+    torch.save(models.state(model), end)
 """
 
 
@@ -71,29 +54,28 @@ def _safetensors(path):
 
 
 @unittest.skipIf(torch is None, "PyTorch is not installed: recovery of a bfloat16 training")
-class RecoveryTest(unittest.TestCase):
+class RecoveryTest(StruckTraining, unittest.TestCase):
+    script = _SCRIPT
+    every = "every_iterations: 5 keep: 9"
+
     def setUp(self):
         scratch = tempfile.TemporaryDirectory()
         self.addCleanup(scratch.cleanup)
         self.scratch = scratch.name
 
-    def train(self, name, steps=_STEPS, killed_at=-1, options=()):
+    def trained(self, name, steps=_STEPS, killed_at=-1, options=()):
         """Returns the model of worker 0, the masters that launch saves, and the output."""
         folder = os.path.join(self.scratch, name)
         os.makedirs(folder, exist_ok=True)
-        path = os.path.join(folder, "run.textproto")
-        with open(path, "w", encoding="utf-8") as file:
-            file.write(_CONFIG.format(folder=folder))
         model, masters = os.path.join(folder, "model"), os.path.join(folder, "masters")
-        launch = fixture.launch(
-            path, _SCRIPT, fixture.ROOT, str(steps), str(killed_at), model,
+        code, output = self.train(
+            folder, at=killed_at, arguments=(str(steps), model),
             options=[f"--save={masters}", *options],
         )
-        code, output = fixture.follow(launch, lambda _: None)
         self.assertEqual(code, 0, output)
         return torch.load(model), _safetensors(masters), output
 
-    def check(self, found, expected):
+    def check_equal(self, found, expected):
         for name, value in expected[0].items():
             kind, master = found[1][name]
             self.assertEqual(kind, "F32")
@@ -102,23 +84,23 @@ class RecoveryTest(unittest.TestCase):
             self.assertTrue(torch.equal(value, master.to(torch.bfloat16)), name)
 
     def test_a_worker_that_comes_back_and_a_run_that_goes_on(self):
-        expected = self.train("alone")
+        expected = self.trained("alone")
         self.assertFalse(
             torch.equal(
                 expected[1]["0.weight"][1],
                 expected[1]["0.weight"][1].to(torch.bfloat16).float(),
             )
         )
-        killed = self.train("killed", killed_at=12)
+        killed = self.trained("killed", killed_at=12)
         self.assertEqual(len(re.findall(r"worker 1.*begins at", killed[2])), 2, killed[2])
-        self.check(killed, expected)
-        self.train("resumed", steps=10)
-        resumed = self.train("resumed", options=["--resume"])
+        self.check_equal(killed, expected)
+        self.trained("resumed", steps=10)
+        resumed = self.trained("resumed", options=["--resume"])
         # Which checkpoint is complete at the end of a run is up to the disk.
         begins = re.findall(r"begins at (5|10)\n", resumed[2])
         self.assertEqual(len(begins), 2, resumed[2])
         self.assertEqual(begins[0], begins[1], resumed[2])
-        self.check(resumed, expected)
+        self.check_equal(resumed, expected)
 
 
 if __name__ == "__main__":
