@@ -148,7 +148,7 @@ class StateRecoveryTest(StruckTraining, unittest.TestCase):
         )
 
     def test_slot_0_passes_to_its_replica_while_a_worker_is_gone(self):
-        for place, at in ((0, 15), (2, 15)):
+        for place, at in ((0, 15), (2, 15), (3, 30)):
             self.check(
                 kill_slot_0_and_worker, rf"worker 1.*begins at {at}", place=place, at=at,
                 replicas=1,
