@@ -242,13 +242,9 @@ absl::Status ClientWorker::TakeState() {
   });
 }
 
-absl::Status ClientWorker::ReceiveState() {
+absl::Status ClientWorker::ReceiveState(const WorkerStateCalls::Place& place) {
   RETURN_IF_ERROR(CheckJoined());
-  received_state_ = {};
-  return Aside([this]() -> absl::Status {
-    ASSIGN_OR_RETURN(received_state_, exchange_->ReceiveState());
-    return absl::OkStatus();
-  });
+  return Aside([&] { return exchange_->ReceiveState(place); });
 }
 
 absl::Status ClientWorker::Push(absl::Span<const int> tensors, Contribution contribution) {

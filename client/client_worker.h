@@ -72,12 +72,10 @@ class ClientWorker {
   absl::Status KeepState(StatesByName states);
   absl::Status TakeState();
   const StatesByName& taken_states() const { return taken_states_; }
-  // Writes where the state is that this worker keeps by itself, or why it cannot be sent now.
-  using StateGiver = std::function<absl::StatusOr<WorkerStateCalls::Parts>()>;
+  // Says what this worker keeps by itself, or why it cannot be sent now.
+  using StateGiver = std::function<absl::StatusOr<WorkerStateCalls::State>()>;
   void SetStateGiver(StateGiver give) { give_state_ = std::move(give); }
-  absl::Status ReceiveState();
-  // What was received last. Gives the memory back if it is assigned none.
-  WorkerStateCalls::Received& received_state() { return received_state_; }
+  absl::Status ReceiveState(const WorkerStateCalls::Place& place);
   absl::Status Resume();
   absl::Status Leave(const char* error);
   void Interrupt() { stop_.request_stop(); }
@@ -130,7 +128,6 @@ class ClientWorker {
   bool has_left_ = false;
   StatesByName taken_states_;  // the latest
   StateGiver give_state_;      // null if there is nothing to send
-  WorkerStateCalls::Received received_state_;
   uint64_t iterations_ = 0;
   absl::Duration waited_;
 };

@@ -45,6 +45,15 @@ namespace {
 
 std::string OrEmpty(const char* text) { return text == nullptr ? "" : text; }
 
+absl::StatusOr<WorkerStateCalls::Memory> MemoryOf(const evenshard_state& state) {
+  if (state.refusal != nullptr) return absl::FailedPreconditionError(state.refusal);
+  WorkerStateCalls::Memory memory;
+  for (int i = 0; i < state.count; ++i) {
+    memory.emplace_back(static_cast<char*>(state.parts[i]), state.bytes[i]);
+  }
+  return memory;
+}
+
 absl::StatusOr<Declaration> DeclarationFrom(const evenshard_options& options) {
   Declaration declaration;
   for (int i = 0; i < options.tensor_count; ++i) {
@@ -382,35 +391,31 @@ int evenshard_taken_state(const evenshard_worker* worker, int i, const char** na
   return 1;
 }
 
-void evenshard_set_state_giver(evenshard_worker* worker, evenshard_state_giver give,
+void evenshard_set_state_giver(evenshard_worker* worker, evenshard_state_callback give,
                                void* context) {
   if (!IsOwn(worker)) return;
   if (give == nullptr) return worker->worker->SetStateGiver(nullptr);
   worker->worker->SetStateGiver(
-      [give, context]() -> absl::StatusOr<evenshard::WorkerStateCalls::Parts> {
+      [give, context]() -> absl::StatusOr<evenshard::WorkerStateCalls::State> {
         evenshard_state state = {};
         give(context, &state);
-        if (state.refusal != nullptr) return absl::FailedPreconditionError(state.refusal);
-        evenshard::WorkerStateCalls::Parts parts;
-        for (int i = 0; i < state.count; ++i) {
-          parts.emplace_back(static_cast<const char*>(state.parts[i]), state.bytes[i]);
-        }
-        return parts;
+        ASSIGN_OR_RETURN(evenshard::WorkerStateCalls::Memory memory, evenshard::MemoryOf(state));
+        return evenshard::WorkerStateCalls::State{.text = std::string(state.text, state.text_bytes),
+                                                  .memory = std::move(memory)};
       });
 }
 
-evenshard_status evenshard_receive_state(evenshard_worker* worker, const void** data,
-                                         int64_t* bytes) {
-  return On(worker, [&](evenshard::ClientWorker& w) -> absl::Status {
-    RETURN_IF_ERROR(w.ReceiveState());
-    *data = w.received_state().memory.data();
-    *bytes = w.received_state().bytes;
-    return absl::OkStatus();
+evenshard_status evenshard_receive_state(evenshard_worker* worker, evenshard_state_callback place,
+                                         void* context) {
+  return On(worker, [&](evenshard::ClientWorker& w) {
+    return w.ReceiveState([&](const std::string& text) {
+      evenshard_state state = {};
+      state.text = text.data();
+      state.text_bytes = static_cast<int64_t>(text.size());
+      place(context, &state);
+      return evenshard::MemoryOf(state);
+    });
   });
-}
-
-void evenshard_free_state(evenshard_worker* worker) {
-  if (IsOwn(worker)) worker->worker->received_state() = {};
 }
 
 evenshard_status evenshard_wait_all(evenshard_worker* worker) {

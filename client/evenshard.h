@@ -291,28 +291,31 @@ EVENSHARD_API int evenshard_taken_state(const evenshard_worker* worker, int i, c
 
 /* With optimizer.kind MEAN the parameters and the optimizer's state are the programs' own, and a
  * worker that is started again in a run under way gets them from another one. To the library they
- * are bytes, in parts, which mean the same in all workers. */
+ * are bytes, in parts, and a text that says what the parts are. */
 typedef struct evenshard_state {
-  const void* const* parts;
+  const char* text;
+  int64_t text_bytes;
+  void* const* parts;
   const int64_t* bytes; /* of each part */
   int count;
-  const char* refusal; /* why it cannot be sent at this time; NULL if it can */
+  const char* refusal; /* why it cannot be sent at this time, or does not fit; otherwise NULL */
 } evenshard_state;
+typedef void (*evenshard_state_callback)(void* context, evenshard_state* state);
 /* Has `give` called when another worker needs the state, in the program's thread and while a call
- * of that waits: in an iteration, a mean, or in evenshard_leave. It must set `state` to what counts
+ * of that waits: in an iteration, a mean, or in evenshard_leave. It sets `state` to what counts
  * before the iteration in which, or before which, the worker waits. The memory must stay as it is
  * until the waiting call returns or `give` is called again. NULL: nothing is given. */
-typedef void (*evenshard_state_giver)(void* context, evenshard_state* state);
-EVENSHARD_API void evenshard_set_state_giver(evenshard_worker* worker, evenshard_state_giver give,
-                                             void* context);
+EVENSHARD_API void evenshard_set_state_giver(evenshard_worker* worker,
+                                             evenshard_state_callback give, void* context);
 /* Receives the state that counts before the iteration that comes next for this worker. Waits until
- * another worker waits there too. `data` is valid until the next call of this, or of
- * evenshard_free_state. Errors: FAILED_PRECONDITION if it is refused, or if all workers were
- * started again and there is no coordinator, with which the run goes back (WENT_BACK);
- * RESOURCE_EXHAUSTED. */
-EVENSHARD_API evenshard_status evenshard_receive_state(evenshard_worker* worker, const void** data,
-                                                       int64_t* bytes);
-EVENSHARD_API void evenshard_free_state(evenshard_worker* worker);
+ * another worker waits there too. `place` gets the text and sets the parts to where the state goes,
+ * of as many bytes in all; it is called in a thread of its own, and again if the sender is lost.
+ * After an error their content is undefined. Errors: FAILED_PRECONDITION if it is refused, or if
+ * all workers were started again and there is no coordinator, with which the run goes back
+ * (WENT_BACK). */
+EVENSHARD_API evenshard_status evenshard_receive_state(evenshard_worker* worker,
+                                                       evenshard_state_callback place,
+                                                       void* context);
 
 /* A whole iteration: begins it, pushes all tensors, and waits for all. */
 EVENSHARD_API evenshard_status evenshard_push_pull(evenshard_worker* worker,

@@ -13,6 +13,7 @@ other, and the result is the ratio within a round: its median, and the smallest 
     python3 bench/python/python_package.py startup   from `import evenshard` to the first step
     python3 bench/python/python_package.py reader    a training of 100 MB, alone and beside a Reader
     python3 bench/python/python_package.py memory    a bfloat16 worker beside torch.optim.AdamW
+    python3 bench/python/python_package.py hand_over   state for a worker that comes back
     python3 bench/python/python_package.py link      bfloat16 beside float32, links of 10 Gb/s
 
 All but goodput and reader need PyTorch. Results are checked before anything is timed.
@@ -25,6 +26,7 @@ from collections.abc import Callable
 from beside_ddp import ddp, distributed_worker, evenshard_worker, gloo_worker
 from checks import checks, checks_worker
 from goodput import goodput, push_pull_worker
+from hand_over import hand_over, hand_over_worker
 from half_width import link, link_worker, memory, memory_worker
 from overhead import OVERHEAD, overhead, overhead_worker, registered
 from reading import read_worker, reader, train_worker
@@ -39,6 +41,7 @@ COMMANDS: dict[str, Callable] = {
     "startup": startup,
     "reader": reader,
     "memory": memory,
+    "hand_over": hand_over,
     "link": link,
 }
 ROLES: dict[str, Callable] = {
@@ -52,6 +55,7 @@ ROLES: dict[str, Callable] = {
     "train": functools.partial(train_worker, reads=False),
     "train_and_read": functools.partial(train_worker, reads=True),
     "read": read_worker,
+    "hand_over": hand_over_worker,
     "memory_torch": functools.partial(memory_worker, dtype=None),
     **{
         f"{what}_{dtype}": functools.partial(worker, dtype=dtype)
@@ -68,12 +72,12 @@ def main():
     parser.add_argument("role", nargs="?", help=argparse.SUPPRESS)
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--iterations", type=int, default=10, help="of a round")
-    parser.add_argument("--workers", type=int, default=2, help="of ddp")
+    parser.add_argument("--workers", type=int, default=2, help="of ddp and hand_over")
     parser.add_argument("--model", choices=["linear", "gpt"], default="linear", help="of ddp")
     parser.add_argument("--optimizer", choices=["evenshard", "distributed"], default="evenshard",
                         help="of ddp: Optimizer, or DistributedOptimizer")
     parser.add_argument("--seed", type=int,
-                        help="a model that is drawn: of overhead, ddp, memory and link")
+                        help="a model that is drawn: of overhead, ddp, memory, hand_over and link")
     arguments = parser.parse_args()
     (ROLES[arguments.role] if arguments.what == "worker" else COMMANDS[arguments.what])(arguments)
 

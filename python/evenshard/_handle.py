@@ -301,23 +301,23 @@ class Handle:
             taken[name.value.decode()] = text.value.decode()
         return taken
 
-    def give_state(self, make: Callable[[], list[tuple[int, int]]]) -> None:
+    def give_state(self, make: Callable[[], tuple[bytes, list[tuple[int, int]]]]) -> None:
         """Has `make` called, in this program's thread while it waits, when another worker needs
-        what this one keeps by itself. It returns the address and the bytes of each part, which
-        stay as they are until the wait ends. What it raises refuses."""
-        self._giver = _Giver(make)
+        what this one keeps by itself. It returns a text, and the address and the bytes of each
+        part, which stay as they are until the wait ends. What it raises refuses."""
+        self._giver = _StateCallback(lambda _: make())
         self._library.set_state_giver(self._pointer(), self._giver.function, None)
 
-    def receive_state(self) -> ctypes.Array:
-        """What another worker keeps by itself, at the iteration that comes next. Valid until
-        free_state()."""
-        data, size = ctypes.c_void_p(), ctypes.c_int64()
-        self._wait(self._library.receive_state, ctypes.byref(data), ctypes.byref(size))
-        assert data.value is not None
-        return (ctypes.c_uint8 * size.value).from_address(data.value)
-
-    def free_state(self) -> None:
-        self._library.free_state(self._pointer())
+    def receive_state(self, place: Callable[[bytes], list[tuple[int, int]]]) -> None:
+        """Receives what another worker keeps by itself, at the iteration that comes next. `place`
+        gets its text and returns where each part goes; what it raises is raised."""
+        callback = _StateCallback(lambda text: (text, place(text)))
+        try:
+            self._wait(self._library.receive_state, callback.function, None)
+        except errors.Error:
+            if callback.error is not None:
+                raise callback.error from None
+            raise
 
     def push_pull(self, numbers: ctypes.Array | None = None) -> None:
         self._wait(self._library.push_pull, numbers)
@@ -405,25 +405,30 @@ class Handle:
             self._failure = reason
 
 
-class _Giver:
-    """What the library calls for the state that this worker keeps by itself."""
+class _StateCallback:
+    """What the library calls for a state, with the text that it has or none."""
 
-    def __init__(self, make):
-        self._make = make
+    def __init__(self, call):
+        self._call = call
         self._kept = None  # what the library was given last
-        self.function = _library.STATE_GIVER(self._give)
+        self.error: Exception | None = None
+        self.function = _library.STATE_CALLBACK(self._called)
 
-    def _give(self, _, out):
-        state = _library.CState()
+    def _called(self, _, out):
+        state = out[0]
         try:
-            parts = self._make()
+            own, parts = self._call(ctypes.string_at(state.text or 0, state.text_bytes))
+            text = ctypes.create_string_buffer(own, max(len(own), 1))
+            state.text, state.text_bytes = ctypes.addressof(text), len(own)
             state.parts = (ctypes.c_void_p * len(parts))(*(address for address, _ in parts))
             state.bytes = (ctypes.c_int64 * len(parts))(*(size for _, size in parts))
             state.count = len(parts)
+            self._kept = (text, state.parts, state.bytes)
         except Exception as error:
-            state.refusal = str(error).encode("utf-8", "replace") or b"refused"
-        self._kept = state
-        out[0] = state
+            self.error = error
+            refusal = ctypes.create_string_buffer(str(error).encode("utf-8", "replace"))
+            self._kept = (refusal,)
+            state.refusal = ctypes.addressof(refusal)
 
 
 def _place_of_caller() -> str:

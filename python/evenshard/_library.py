@@ -103,14 +103,16 @@ class CCounts(ctypes.Structure):
 
 class CState(ctypes.Structure):
     _fields_ = [
+        ("text", ctypes.c_void_p),
+        ("text_bytes", ctypes.c_int64),
         ("parts", ctypes.POINTER(ctypes.c_void_p)),
         ("bytes", ctypes.POINTER(ctypes.c_int64)),
         ("count", ctypes.c_int),
-        ("refusal", ctypes.c_char_p),
+        ("refusal", ctypes.c_void_p),
     ]
 
 
-STATE_GIVER = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.POINTER(CState))
+STATE_CALLBACK = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.POINTER(CState))
 
 _WORKER = ctypes.c_void_p
 _READER = ctypes.c_void_p
@@ -186,12 +188,8 @@ _PROTOTYPES = {
     "keep_state": (ctypes.c_int, [_WORKER, _TEXTS, _TEXTS, ctypes.c_int]),
     "take_state": (ctypes.c_int, [_WORKER]),
     "taken_state": (ctypes.c_int, [_WORKER, ctypes.c_int, _TEXTS, _TEXTS]),
-    "set_state_giver": (None, [_WORKER, STATE_GIVER, ctypes.c_void_p]),
-    "receive_state": (
-        ctypes.c_int,
-        [_WORKER, ctypes.POINTER(ctypes.c_void_p), ctypes.POINTER(ctypes.c_int64)],
-    ),
-    "free_state": (None, [_WORKER]),
+    "set_state_giver": (None, [_WORKER, STATE_CALLBACK, ctypes.c_void_p]),
+    "receive_state": (ctypes.c_int, [_WORKER, STATE_CALLBACK, ctypes.c_void_p]),
     "push_pull": (ctypes.c_int, [_WORKER, _NUMBERS]),
     "pull": (ctypes.c_int, [_WORKER]),
     "pull_state": (

@@ -17,7 +17,7 @@ class StateRelay::Transfer {
   absl::Status OpenSender(Sender* sender);
   void Put(MessageBytes message);
   // The sender has no further message: it has sent everything, or its call has ended early, which
-  // the receiver tells by what it has got.
+  // the receiver tells by what it has got. Does nothing when called again.
   void CloseSender();
 
  private:
@@ -57,8 +57,8 @@ class StateRelay::Sender final : public ReadReactor {
       transfer_->CloseSender();
     }
   }
-  // The read under way ends too.
-  void OnCancel() override {}
+  // It may wait for the receiver, and not read.
+  void OnCancel() override { transfer_->CloseSender(); }
   void OnDone() override { delete this; }
 
   const std::shared_ptr<Transfer> transfer_;

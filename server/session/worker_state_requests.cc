@@ -51,6 +51,14 @@ std::optional<WorkerStateRequests::Sender> WorkerStateRequests::SenderOf(uint64_
   return std::nullopt;
 }
 
+bool WorkerStateRequests::IsAwaited(uint64_t ticket) const {
+  const absl::Time since = clock_.Now() - kForgetAfter;
+  absl::MutexLock lock(&mutex_);
+  return absl::c_any_of(requests_, [&](const auto& entry) {
+    return entry.second.ticket == ticket && entry.second.asked >= since;
+  });
+}
+
 void WorkerStateRequests::Refuse(uint64_t ticket, const std::string& reason) {
   absl::MutexLock lock(&mutex_);
   for (auto& [rank, request] : requests_) {

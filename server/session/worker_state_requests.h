@@ -49,6 +49,8 @@ class WorkerStateRequests {
   Answer Offer(const Sender& sender, uint64_t iteration);
   // Who sends the state of this ticket.
   std::optional<Sender> SenderOf(uint64_t ticket) const;
+  // Whether somebody still asks with this ticket.
+  bool IsAwaited(uint64_t ticket) const;
   // That one cannot send it, for a reason, or does not send it any more.
   void Refuse(uint64_t ticket, const std::string& reason);
   void Lose(uint64_t ticket);

@@ -116,17 +116,21 @@ absl::StatusOr<AskWorkerStateResponse> Shard::AskWorkerState(const AskWorkerStat
 absl::StatusOr<OfferWorkerStateResponse> Shard::OfferWorkerState(
     const OfferWorkerStateRequest& request) {
   RETURN_IF_ERROR(CheckGives(request.worker(), request.incarnation(), kWorkerState));
+  OfferWorkerStateResponse response;
+  if (request.is_sending()) {
+    response.set_is_awaited(state_requests_.IsAwaited(request.ticket()));
+    return response;
+  }
   if (request.ticket() != 0) {
     if (request.refusal().empty()) {
       state_requests_.Lose(request.ticket());
     } else {
       state_requests_.Refuse(request.ticket(), request.refusal());
     }
-    return OfferWorkerStateResponse();
+    return response;
   }
   const WorkerStateRequests::Answer answer =
       state_requests_.Offer({request.worker(), request.incarnation()}, request.iteration());
-  OfferWorkerStateResponse response;
   response.set_ticket(answer.ticket);
   response.set_is_awaited(answer.is_awaited);
   return response;

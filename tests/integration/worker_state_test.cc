@@ -1,5 +1,7 @@
 // What one worker keeps by itself goes to another through real shards.
 
+#include <functional>
+#include <memory>
 #include <numeric>
 #include <random>
 #include <string>
@@ -27,17 +29,32 @@ std::string ConfigOf(int shards, int workers) {
   return text.replace(text.find(two), two.size(), absl::StrCat("workers: ", workers));
 }
 
-WorkerStateCalls::Parts PartsOf(const std::vector<std::string>& texts) {
-  return {texts.begin(), texts.end()};
+WorkerStateCalls::Memory MemoryOf(std::vector<std::string>& parts) {
+  WorkerStateCalls::Memory memory;
+  for (std::string& part : parts) memory.push_back(absl::MakeSpan(part));
+  return memory;
 }
 
-std::string Joined(const std::vector<std::string>& texts) {
-  return std::accumulate(texts.begin(), texts.end(), std::string());
+std::string Joined(const std::vector<std::string>& parts) {
+  return std::accumulate(parts.begin(), parts.end(), std::string());
 }
 
-std::string TextOf(WorkerStateCalls::Received& received) {
-  return {reinterpret_cast<const char*>(received.memory.data()),
-          static_cast<size_t>(received.bytes)};
+// What a worker has received: it is told the sizes of its parts by the text.
+struct Received {
+  absl::Status status;
+  std::string text;
+  std::vector<std::string> parts;
+};
+
+Received ReceiveFrom(Exchange& exchange, const std::vector<size_t>& sizes) {
+  Received received;
+  received.status = exchange.ReceiveState([&](const std::string& text) {
+    received.text = text;
+    received.parts.clear();
+    for (const size_t size : sizes) received.parts.emplace_back(size, '\0');
+    return absl::StatusOr<WorkerStateCalls::Memory>(MemoryOf(received.parts));
+  });
+  return received;
 }
 
 // Parts of 0 to `most` bytes.
@@ -53,7 +70,7 @@ std::vector<std::string> RandomParts(uint32_t seed, size_t most) {
 
 // Offers the state until another worker has received it, as one that waits does.
 std::jthread Offering(Exchange& exchange,
-                      const std::function<absl::StatusOr<WorkerStateCalls::Parts>()>& make) {
+                      const std::function<absl::StatusOr<WorkerStateCalls::State>()>& make) {
   return std::jthread([&exchange, make](const std::stop_token& stop) {
     while (!stop.stop_requested()) exchange.OfferState(make, [] {});
   });
@@ -149,25 +166,48 @@ TEST_CASE("a state arrives as it was sent, through any number of shards") {
   TestCluster cluster(MustParse(ConfigOf(shards, 2)));
   const std::unique_ptr<Exchange> from = *cluster.Connect(0);
   const std::unique_ptr<Exchange> to = *cluster.Connect(1);
-  const std::vector<std::string> parts = RandomParts(seed, 5000);
+  std::vector<std::string> parts = RandomParts(seed, 5000);
+  const std::string text(GENERATE(0, 10, 5000), 't');
+  // Another division of the same bytes.
+  const std::vector<size_t> sizes{Joined(parts).size() / 3,
+                                  Joined(parts).size() - Joined(parts).size() / 3};
   CAPTURE(shards, seed, Joined(parts).size());
   for (int time = 0; time < 2; ++time) {
-    const std::jthread offering = Offering(*from, [&] { return PartsOf(parts); });
-    absl::StatusOr<WorkerStateCalls::Received> received = to->ReceiveState();
-    INFO(received.status().ToString());
-    REQUIRE(received.ok());
-    CHECK(TextOf(*received) == Joined(parts));
+    const std::jthread offering = Offering(
+        *from, [&] { return WorkerStateCalls::State{.text = text, .memory = MemoryOf(parts)}; });
+    const Received received = ReceiveFrom(*to, sizes);
+    INFO(received.status.ToString());
+    REQUIRE(received.status.ok());
+    CHECK(received.text == text);
+    CHECK(Joined(received.parts) == Joined(parts));
   }
+}
+
+TEST_CASE("a state for which there is no room, or that does not fit, is refused") {
+  TestCluster cluster(MustParse(kSmallConfig));
+  const std::unique_ptr<Exchange> from = *cluster.Connect(0);
+  const std::unique_ptr<Exchange> to = *cluster.Connect(1);
+  std::vector<std::string> parts{"12345678"};
+  const std::jthread offering = Offering(
+      *from, [&] { return WorkerStateCalls::State{.text = "text", .memory = MemoryOf(parts)}; });
+  CHECK(ReceiveFrom(*to, {5, 2}).status ==
+        absl::FailedPreconditionError(
+            absl::StrCat("shard 0 (", cluster.addresses()[0],
+                         "): a worker's state has 8 bytes, and there is room for 7")));
+  const absl::Status refused = to->ReceiveState(
+      [](const std::string&) { return absl::FailedPreconditionError("another model"); });
+  CHECK(absl::IsFailedPrecondition(refused));
+  CHECK_THAT(std::string(refused.message()), Contains("another model"));
 }
 
 TEST_CASE("a sender's refusal reaches the one that asks") {
   TestCluster cluster(MustParse(kSmallConfig));
   const std::unique_ptr<Exchange> from = *cluster.Connect(0);
   const std::unique_ptr<Exchange> to = *cluster.Connect(1);
-  const std::jthread offering = Offering(*from, []() -> absl::StatusOr<WorkerStateCalls::Parts> {
+  const std::jthread offering = Offering(*from, []() -> absl::StatusOr<WorkerStateCalls::State> {
     return absl::FailedPreconditionError("it has not stepped");
   });
-  const absl::Status refused = to->ReceiveState().status();
+  const absl::Status refused = ReceiveFrom(*to, {}).status;
   CHECK(absl::IsFailedPrecondition(refused));
   CHECK_THAT(std::string(refused.message()), Contains("worker 0 cannot send its parameters and "
                                                       "its optimizer's state: it has not stepped"));
@@ -176,7 +216,7 @@ TEST_CASE("a sender's refusal reaches the one that asks") {
 TEST_CASE("what all workers ask for is refused, since a run without views cannot go back") {
   TestCluster cluster(MustParse(kSmallConfig));
   const std::vector<absl::Status> outcomes =
-      cluster.RunWorkers([](int, Exchange& exchange) { return exchange.ReceiveState().status(); });
+      cluster.RunWorkers([](int, Exchange& exchange) { return ReceiveFrom(exchange, {}).status; });
   for (const absl::Status& outcome : outcomes) {
     CHECK_THAT(std::string(outcome.message()), Contains("nobody has the parameters"));
   }
@@ -187,30 +227,30 @@ TEST_CASE("a sender that breaks off is replaced by another one") {
   const std::unique_ptr<Exchange> from = *cluster.Connect(0);
   const std::unique_ptr<Exchange> to = *cluster.Connect(1);
   RawSender breaks(cluster, 2, 4711);
-  const std::string state(3000, 'x');
+  std::vector<std::string> state{std::string(3000, 'x')};
   const int way = GENERATE(0, 1, 2);
   CAPTURE(way);
   std::jthread other([&] {
     uint64_t ticket = 0;
     while ((ticket = breaks.Offer()) == 0) absl::SleepFor(absl::Milliseconds(1));
     std::vector<WorkerStatePiece> pieces;
-    if (way > 0) pieces = {First(3000, 1024), Piece(state.substr(0, 1024))};
+    if (way > 0) pieces = {First(3000, 1024), Piece(state[0].substr(0, 1024))};
     breaks.Send(absl::StrCat(ticket), pieces, /*breaks_off=*/way != 1);
     breaks.Offer(ticket);
     bool is_sent = false;
     while (!is_sent) {
       from->OfferState(
-          [&]() -> absl::StatusOr<WorkerStateCalls::Parts> {
+          [&]() -> absl::StatusOr<WorkerStateCalls::State> {
             is_sent = true;
-            return WorkerStateCalls::Parts{state};
+            return WorkerStateCalls::State{.text = "", .memory = MemoryOf(state)};
           },
           [] {});
     }
   });
-  absl::StatusOr<WorkerStateCalls::Received> received = to->ReceiveState();
-  INFO(received.status().ToString());
-  REQUIRE(received.ok());
-  CHECK(TextOf(*received) == state);
+  const Received received = ReceiveFrom(*to, {3000});
+  INFO(received.status.ToString());
+  REQUIRE(received.status.ok());
+  CHECK(received.parts == state);
 }
 
 TEST_CASE("a state whose pieces are not what they should be is refused") {
@@ -220,16 +260,17 @@ TEST_CASE("a state whose pieces are not what they should be is refused") {
   const auto [pieces, message] = GENERATE(table<std::vector<WorkerStatePiece>, std::string>({
       {{First(10, 8), Piece("short")}, "has 5 bytes, expected 8"},
       {{First(10, 8), Piece("12345678"), Piece("123")}, "has 3 bytes, expected 2"},
-      {{First(8, 8), Piece("12345678"), Piece("1")}, "has 1 bytes, expected 0"},
-      {{First(10, 0), Piece("1")}, "pieces of a worker's state have 0 bytes"},
-      {{First(uint64_t{1} << 60, 8)}, "the kernel has no 1152921504606846980 bytes"},
+      {{First(10, 8), Piece("12345678"), Piece("12"), Piece("1")}, "has 1 bytes, expected 0"},
+      {{First(10, 0), Piece("1")}, "has 10 bytes in pieces of 0, and 0 of text"},
+      {{First(uint64_t{1} << 63, 8)}, "has -9223372036854775808 bytes in pieces of 8"},
+      {{First(uint64_t{1} << 60, 8)}, "and there is room for 10"},
   }));
   std::jthread other([&] {
     uint64_t ticket = 0;
     while ((ticket = sender.Offer()) == 0) absl::SleepFor(absl::Milliseconds(1));
     sender.Send(absl::StrCat(ticket), pieces);
   });
-  const absl::Status refused = to->ReceiveState().status();
+  const absl::Status refused = ReceiveFrom(*to, {10}).status;
   CHECK(!refused.ok());
   CHECK_THAT(std::string(refused.message()), Contains(message));
 }
@@ -258,6 +299,11 @@ TEST_CASE("strangers are refused, and a ticket has one sender") {
     grpc::ClientContext receiving;
     const auto reader = stub->ReceiveWorkerState(&receiving, receive);
     CHECK(reader->Finish().error_code() == grpc::StatusCode::FAILED_PRECONDITION);
+  }
+  SECTION("a sender that is gone before its receiver comes") {
+    // Neither does the shard wait for it when it ends.
+    CHECK(sender.Send("5", {First(10, 8)}, /*breaks_off=*/true).error_code() ==
+          grpc::StatusCode::CANCELLED);
   }
   SECTION("two senders") {
     std::jthread first([&] { sender.Send("5", {First(10, 8)}); });

@@ -123,7 +123,8 @@ def _check_size(size, place, most):
 
 
 def _order(entry):
-    return json.dumps(entry[0])
+    is_number = isinstance(entry[0], (int, float))
+    return (not is_number, entry[0] if is_number else 0, json.dumps(entry[0]))
 
 
 def _text(data):

@@ -1,14 +1,8 @@
 """What the workers of DistributedOptimizer keep by themselves: parameters and the optimizers'
-state, as bytes that one of them sends and another one takes.
-
-The bytes are a number, the length of the text after it, the text, and the tensors that it leaves
-out, each at a multiple of 64 bytes.
-"""
+state, which one of them sends and another one takes."""
 
 from __future__ import annotations
 
-import ctypes
-from collections.abc import Iterable
 from typing import Any
 
 import torch
@@ -16,10 +10,9 @@ import torch
 from evenshard import _library, errors
 from evenshard._handle import Handle
 from evenshard._torch import state_text as _state_text
+from evenshard._torch.unchanged import same
 
-_ALIGNMENT = 64
 _PLACE = "the optimizer's state"
-_padding = ctypes.create_string_buffer(_ALIGNMENT)
 
 
 class WorkerState:
@@ -31,7 +24,10 @@ class WorkerState:
         # All DistributedOptimizers of the worker in the order in which they were made, also those
         # that have been closed: the others may need their state.
         self._optimizers: list[Any] = []
-        self._kept: list = []  # what is being sent
+        self._kept: list[torch.Tensor] = []  # what is being sent
+        # The text of what has arrived, its tensors in this process's memory, and on which kind of
+        # device each was.
+        self._arrived: tuple[str, list[torch.Tensor], list[str]] = ("", [], [])
         # Of the optimizers whose state was taken and that have not begun an iteration.
         self._taken: list[dict] | None = None
         self._is_of_iteration = False  # the sender had begun the iteration
@@ -39,19 +35,43 @@ class WorkerState:
     def take(self) -> None:
         """Gives the model the parameters of another worker. Errors: those of
         evenshard_receive_state; FailedPrecondition if they do not fit."""
-        received = self._handle.receive_state()
-        try:
-            state = _unpacked(received, next(self._model.parameters()).device)
-        finally:
-            self._handle.free_state()
-        self._taken, self._is_of_iteration = state["optimizers"], state["in_iteration"]
-        own = dict(self._model.named_parameters())
-        if own.keys() != state["parameters"].keys():
-            names = sorted(own.keys() ^ state["parameters"].keys())
-            self._refuse(f"the models have not the same parameters: {', '.join(names)}")
+        self._handle.receive_state(self._place)
+        text, tensors, devices = self._arrived
+        self._arrived = ("", [], [])
+        own = [parameter for _, parameter in self._model.named_parameters()]
         with torch.no_grad():
-            for name, value in state["parameters"].items():
-                own[name].copy_(value)
+            for parameter, value in zip(own, tensors):
+                if parameter.data_ptr() != value.data_ptr():
+                    parameter.copy_(value)
+        # What was on a device is on that of the model.
+        for i in range(len(own), len(tensors)):
+            device = own[0].device if own[0].device.type == devices[i] else devices[i]
+            tensors[i] = tensors[i].to(device)
+        state = _state_text.decode(text, None, tensors)
+        self._taken, self._is_of_iteration = state["optimizers"], state["in_iteration"]
+
+    def _place(self, text_bytes):
+        """Where the state goes that this text describes: parameters to the model, if they lie there
+        as they are sent."""
+        names, kinds, text = _state_text.decode(text_bytes.decode(), None)
+        own = dict(self._model.named_parameters())
+        if list(own) != names:
+            self._refuse("the models have not the same parameters")
+        tensors = []
+        for i, (dtype, shape, _) in enumerate(kinds):
+            parameter = own[names[i]].detach() if i < len(names) else None
+            if parameter is not None and _kind(parameter)[:2] != [dtype, shape]:
+                self._refuse(
+                    f"{names[i]} is {parameter.dtype}, {list(parameter.shape)}, there {dtype},"
+                    f" {shape}"
+                )
+            if parameter is None or parameter.device.type != "cpu" or not (
+                parameter.is_contiguous()
+            ):
+                parameter = torch.empty(shape, dtype=getattr(torch, dtype))
+            tensors.append(parameter)
+        self._arrived = text, tensors, [device for _, _, device in kinds]
+        return _parts_of(tensors)
 
     def add(self, optimizer: Any) -> None:
         """One more optimizer, which gets what was taken for it, if anything was. With the last one
@@ -67,7 +87,7 @@ class WorkerState:
 
     def _load(self, optimizer, taken):
         try:
-            _load(optimizer, taken)
+            _load(optimizer._optimizer, taken)
         except Exception as error:
             raise self._refusal(f"{type(error).__name__}: {error}") from error
         text, tensors = _encoded(taken)
@@ -112,59 +132,41 @@ class WorkerState:
                 "it waits in a mean() or barrier() between synchronize() and step(), and has not"
                 " stepped; allowed: before synchronize(), or after step()"
             )
-        text, tensors = _encoded({
-            "in_iteration": self._handle.phase != _library.IDLE,
-            "parameters": {n: p.detach() for n, p in self._model.named_parameters()},
-            "optimizers": [optimizer.state_dict() for optimizer in self._optimizers],
-        })
-        text_bytes = text.encode()
-        header = ctypes.create_string_buffer(
-            len(text_bytes).to_bytes(8, "little") + text_bytes, 8 + len(text_bytes)
+        names, parameters = zip(*self._model.named_parameters())
+        tensors = [parameter.detach() for parameter in parameters]
+        text = _state_text.encode(
+            {
+                "in_iteration": self._handle.phase != _library.IDLE,
+                "optimizers": [optimizer.state_dict() for optimizer in self._optimizers],
+            },
+            _PLACE, apart=tensors,
         )
-        plain = [tensor.cpu().contiguous() for tensor in tensors]
-        self._kept = [header, plain]
-        parts = [(ctypes.addressof(header), len(header))]
-        parts += ((data.data_ptr(), data.numel()) for data in map(_bytes_of, plain))
-        return list(_padded(parts))
+        kinds = [_kind(tensor) for tensor in tensors]
+        self._kept = [tensor.cpu().contiguous() for tensor in tensors]
+        return (
+            _state_text.encode([list(names), kinds, text], _PLACE).encode(), _parts_of(self._kept)
+        )
 
 
-def _padded(parts: Iterable[tuple[int, int]]):
-    for address, size in parts:
-        yield address, size
-        if rest := -size % _ALIGNMENT:
-            yield ctypes.addressof(_padding), rest
+def _parts_of(tensors: list[torch.Tensor]) -> list[tuple[int, int]]:
+    """Where each of them is, and its bytes."""
+    return [(tensor.data_ptr(), tensor.numel() * tensor.element_size()) for tensor in tensors]
+
+
+def _kind(tensor: torch.Tensor) -> list:
+    """What it takes to make one like it."""
+    return [str(tensor.dtype).split(".")[1], list(tensor.shape), tensor.device.type]
 
 
 def _encoded(state) -> tuple[str, list[torch.Tensor]]:
-    """As a text, with what is needed of each tensor to make it from bytes."""
     tensors: list[torch.Tensor] = []
     text = _state_text.encode(state, _PLACE, apart=tensors)
-    kinds = [[str(t.dtype).split(".")[1], list(t.shape), t.device.type] for t in tensors]
-    return _state_text.encode([text, kinds], _PLACE), tensors
+    return _state_text.encode([text, list(map(_kind, tensors))], _PLACE), tensors
 
 
-def _unpacked(received: ctypes.Array, device: torch.device) -> dict:
-    """A state whose tensors are in memory of their own. Those that were on a device are on
-    `device`."""
-    data = torch.frombuffer(received, dtype=torch.uint8)
-    end = 8 + int.from_bytes(bytes(received[:8]), "little")
-    text, kinds = _state_text.decode(bytes(received[8:end]).decode(), None)
-    tensors = []
-    for dtype, shape, device_type in kinds:
-        tensor = torch.empty(shape, dtype=getattr(torch, dtype))
-        plain = _bytes_of(tensor)
-        end += -end % _ALIGNMENT
-        plain.copy_(data[end:end + plain.numel()])
-        end += plain.numel()
-        where = device if device.type == device_type else torch.device(device_type)
-        tensors.append(tensor.to(where))
-    return _state_text.decode(text, None, tensors)
-
-
-def _load(optimizer, taken):
+def _load(given, taken):
     """As load_state_dict(), which would convert an optimizer's state to the types of the
     parameters. One that has its own does that by itself."""
-    given = optimizer._optimizer
     if type(given).load_state_dict is not torch.optim.Optimizer.load_state_dict:
         given.load_state_dict(taken)
         return
@@ -196,12 +198,5 @@ def _difference(then, now):
     return f"{len(now)} groups, and the run has {len(then)}"
 
 
-def _bytes_of(tensor: torch.Tensor) -> torch.Tensor:
-    if tensor.numel() == 0:
-        return torch.empty(0, dtype=torch.uint8)
-    return tensor.reshape(-1).view(torch.uint8)
-
-
 def _same(one: torch.Tensor, other: torch.Tensor) -> bool:
-    """To the bit, so that NaN equals itself."""
-    return torch.equal(*(_bytes_of(t.cpu().contiguous()) for t in (one, other)))
+    return one.data_ptr() == other.data_ptr() or same(one, other.cpu().contiguous())

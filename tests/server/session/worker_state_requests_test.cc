@@ -23,6 +23,7 @@ TEST_CASE("who needs a state is brought together with one that waits at the same
   const WorkerStateRequests::Answer other = requests.Offer({2, 9}, 7);
   CHECK(other.ticket == 0);
   CHECK(other.is_awaited);
+  CHECK(requests.IsAwaited(42));
   // The transfer broke off: another ticket, of which no slot has passed on anything, is served.
   CHECK(requests.SenderOf(42)->incarnation == 9);
   requests.Lose(42);
@@ -31,7 +32,10 @@ TEST_CASE("who needs a state is brought together with one that waits at the same
   CHECK(requests.Offer({2, 9}, 7).ticket == 0);
   CHECK(*requests.Ask(1, 43, 7, {0, 1, 2}) == Progress::kNone);
   CHECK(requests.Offer({2, 9}, 7).ticket == 43);
+  CHECK(requests.IsAwaited(43));
+  CHECK(!requests.IsAwaited(42));
   requests.Received(1);
+  CHECK(!requests.IsAwaited(43));
   CHECK(!requests.Offer({0, 9}, 7).is_awaited);
   CHECK(!requests.is_lost());
 }

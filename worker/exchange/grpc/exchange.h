@@ -191,8 +191,8 @@ class Exchange final : public TrainingExchange {
   // Receives what another worker keeps by itself before the next exchange, or sends it what this
   // one keeps; see WorkerStateCalls. OfferState is called while another call waits, also Leave, and
   // counts it as progress if that waits for a worker that needs its state.
-  absl::StatusOr<WorkerStateCalls::Received> ReceiveState() {
-    return states_.Receive(round().next_iteration());
+  absl::Status ReceiveState(const WorkerStateCalls::Place& place) {
+    return states_.Receive(round().next_iteration(), place);
   }
   void OfferState(WorkerStateCalls::Make make, absl::FunctionRef<void()> meanwhile) {
     if (states_.Offer(round().next_iteration(), make, meanwhile)) core_.round().NoteProgress();

@@ -154,15 +154,9 @@ absl::Status ShardControl::HasWorkerState(uint64_t ticket) {
   return Named(FromGrpc(stub_->AskWorkerState(&call.context, request, &response)));
 }
 
-absl::StatusOr<OfferWorkerStateResponse> ShardControl::OfferWorkerState(uint64_t iteration,
-                                                                        uint64_t ticket,
-                                                                        const std::string& refusal,
-                                                                        absl::Duration timeout) {
-  OfferWorkerStateRequest request;
+absl::StatusOr<OfferWorkerStateResponse> ShardControl::OfferWorkerState(
+    OfferWorkerStateRequest request, absl::Duration timeout) {
   Sign(&request);
-  request.set_iteration(iteration);
-  request.set_ticket(ticket);
-  request.set_refusal(refusal);
   CallContext call(options_.stop, timeout);
   OfferWorkerStateResponse response;
   RETURN_IF_ERROR(Named(FromGrpc(stub_->OfferWorkerState(&call.context, request, &response))));

@@ -76,8 +76,7 @@ class ShardControl {
   // asking.
   absl::StatusOr<AskWorkerStateResponse> AskWorkerState(uint64_t iteration, uint64_t ticket);
   absl::Status HasWorkerState(uint64_t ticket);
-  absl::StatusOr<OfferWorkerStateResponse> OfferWorkerState(uint64_t iteration, uint64_t ticket,
-                                                            const std::string& refusal,
+  absl::StatusOr<OfferWorkerStateResponse> OfferWorkerState(OfferWorkerStateRequest request,
                                                             absl::Duration timeout);
   // Streams over connections of their own, until `next` returns false or `take` an error. `next`
   // gets the last piece back, to fill it anew. CANCELLED soon after `stop` is requested.

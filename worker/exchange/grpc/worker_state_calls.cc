@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <cstring>
 #include <future>
-#include <stop_token>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -23,18 +22,139 @@ constexpr absl::Duration kCheckPeriod = absl::Milliseconds(250);
 constexpr absl::Duration kPatience = absl::Seconds(30);
 constexpr int64_t kMostPieceBytes = int64_t{1} << 20;
 
-// Copies [begin, begin + size) of the parts, one after another. `ends` has where each one ends.
-void Copy(const WorkerStateCalls::Parts& parts, const std::vector<int64_t>& ends, int64_t begin,
-          int64_t size, std::string* out) {
-  out->resize(size);
+// Where each part ends, if they lie one after another.
+std::vector<int64_t> EndsOf(const WorkerStateCalls::Memory& memory) {
+  std::vector<int64_t> ends;
+  int64_t end = 0;
+  for (const absl::Span<char> part : memory) {
+    ends.push_back(end += static_cast<int64_t>(part.size()));
+  }
+  return ends;
+}
+
+// Calls `take(offset in the range, its memory)` for what [begin, begin + size) has of each part.
+template <typename Take>
+void ForEachPart(const WorkerStateCalls::Memory& memory, const std::vector<int64_t>& ends,
+                 int64_t begin, int64_t size, const Take& take) {
   size_t part = std::upper_bound(ends.begin(), ends.end(), begin) - ends.begin();
   for (int64_t done = 0; done < size; ++part) {
-    const int64_t length = static_cast<int64_t>(parts[part].size());
+    const auto length = static_cast<int64_t>(memory[part].size());
     const int64_t from = begin + done - (ends[part] - length);
     const int64_t count = std::min(size - done, length - from);
-    std::memcpy(out->data() + done, parts[part].data() + from, count);
+    take(done, memory[part].subspan(from, count));
     done += count;
   }
+}
+
+// What the slots' messages of one transfer say, and where it goes. Thread-safe.
+class Arrival {
+ public:
+  Arrival(int slots, const WorkerStateCalls::Place& place) : slots_(slots), place_(place) {}
+
+  // The messages of one slot, in order.
+  class Slot {
+   public:
+    Slot(Arrival* arrival, int slot) : arrival_(*arrival), slot_(slot) {}
+
+    // Waits, if the place is not known yet, until `stop` is requested.
+    absl::Status Take(const WorkerStatePiece& piece, const std::stop_token& stop);
+    // After the last one.
+    absl::Status CheckEnd() const {
+      if (has_begun_ && next_ >= arrival_.total_) return absl::OkStatus();
+      return absl::UnavailableError("the sender of a worker's state has ended early");
+    }
+
+   private:
+    Arrival& arrival_;
+    const int slot_;
+    bool has_begun_ = false;
+    std::string text_;
+    int64_t next_ = 0;  // where the next piece belongs
+  };
+
+  const std::atomic<int64_t>& moved() const { return moved_; }
+
+ private:
+  absl::Status Begin(const WorkerStatePiece& first);
+  absl::Status PlaceText(const std::string& text);
+
+  const int slots_;
+  const WorkerStateCalls::Place& place_;
+  std::atomic<int64_t> moved_ = 0;  // bytes
+
+  absl::Mutex mutex_;
+  bool is_placed_ ABSL_GUARDED_BY(mutex_) = false;
+  // Constant once they are set: by the first message of any slot, and when the text is placed.
+  int64_t total_ = -1, piece_ = 0, text_bytes_ = 0;
+  WorkerStateCalls::Memory memory_;
+  std::vector<int64_t> ends_;
+};
+
+absl::Status Arrival::Begin(const WorkerStatePiece& first) {
+  absl::MutexLock lock(&mutex_);
+  const auto total = static_cast<int64_t>(first.total_bytes());
+  const auto piece = static_cast<int64_t>(first.piece_bytes());
+  const auto text_bytes = static_cast<int64_t>(first.text_bytes());
+  if (total < 0 || piece <= 0 || text_bytes < 0) {
+    return absl::DataLossError(absl::StrCat("a worker's state has ", total, " bytes in pieces of ",
+                                            piece, ", and ", text_bytes, " of text"));
+  }
+  if (total_ < 0) {
+    total_ = total;
+    piece_ = piece;
+    text_bytes_ = text_bytes;
+  }
+  if (total == total_ && piece == piece_ && text_bytes == text_bytes_) return absl::OkStatus();
+  return absl::DataLossError("the slots have passed on states of different sizes");
+}
+
+absl::Status Arrival::PlaceText(const std::string& text) {
+  ASSIGN_OR_RETURN(memory_, place_(text));
+  ends_ = EndsOf(memory_);
+  if (const int64_t own = ends_.empty() ? 0 : ends_.back(); own != total_) {
+    return absl::FailedPreconditionError(
+        absl::StrCat("a worker's state has ", total_, " bytes, and there is room for ", own));
+  }
+  absl::MutexLock lock(&mutex_);
+  is_placed_ = true;
+  return absl::OkStatus();
+}
+
+absl::Status Arrival::Slot::Take(const WorkerStatePiece& piece, const std::stop_token& stop) {
+  if (!std::exchange(has_begun_, true)) {
+    RETURN_IF_ERROR(arrival_.Begin(piece));
+    next_ = arrival_.piece_ * slot_;
+    return slot_ == 0 && arrival_.text_bytes_ == 0 ? arrival_.PlaceText("") : absl::OkStatus();
+  }
+  if (slot_ == 0 && static_cast<int64_t>(text_.size()) < arrival_.text_bytes_) {
+    text_ += piece.text();
+    arrival_.moved_ += static_cast<int64_t>(piece.text().size());
+    const auto size = static_cast<int64_t>(text_.size());
+    if (piece.text().empty() || size > arrival_.text_bytes_) {
+      return absl::DataLossError("the text of a worker's state does not have its size");
+    }
+    return size == arrival_.text_bytes_ ? arrival_.PlaceText(text_) : absl::OkStatus();
+  }
+  {
+    absl::MutexLock lock(&arrival_.mutex_);
+    while (!arrival_.mutex_.AwaitWithTimeout(absl::Condition(&arrival_.is_placed_),
+                                             absl::Milliseconds(50))) {
+      if (stop.stop_requested()) return absl::CancelledError("another slot has failed");
+    }
+  }
+  const int64_t expected = std::clamp<int64_t>(arrival_.total_ - next_, 0, arrival_.piece_);
+  const auto size = static_cast<int64_t>(piece.data().size());
+  if (size == 0 || size != expected) {
+    return absl::DataLossError(
+        absl::StrCat("a piece of a worker's state has ", size, " bytes, expected ", expected));
+  }
+  ForEachPart(arrival_.memory_, arrival_.ends_, next_, size,
+              [&](int64_t offset, absl::Span<char> to) {
+                std::memcpy(to.data(), piece.data().data() + offset, to.size());
+              });
+  next_ += arrival_.piece_ * arrival_.slots_;
+  arrival_.moved_ += size;
+  return absl::OkStatus();
 }
 
 }  // namespace
@@ -73,7 +193,7 @@ absl::Status WorkerStateCalls::AtAllSlots(
   return first;
 }
 
-absl::StatusOr<WorkerStateCalls::Received> WorkerStateCalls::Receive(uint64_t iteration) {
+absl::Status WorkerStateCalls::Receive(uint64_t iteration, const Place& place) {
   const PersistentCalls& calls = *options_.calls;
   while (true) {
     const uint64_t ticket = NewIncarnation();
@@ -82,45 +202,22 @@ absl::StatusOr<WorkerStateCalls::Received> WorkerStateCalls::Receive(uint64_t it
                        control.AskWorkerState(iteration, ticket));
       return asked.has_sender() || asked.is_broken();
     }));
-    absl::StatusOr<Received> received = ReceiveOnce(iteration, ticket);
+    const absl::Status received = ReceiveOnce(iteration, ticket, place);
     if (received.ok()) {
-      RETURN_IF_ERROR(calls.Repeat([&](ShardControl& control) -> absl::StatusOr<bool> {
+      return calls.Repeat([&](ShardControl& control) -> absl::StatusOr<bool> {
         RETURN_IF_ERROR(control.HasWorkerState(ticket));
         return true;
-      }));
-      return received;
+      });
     }
-    if (!PersistentCalls::MayComeBack(received.status())) return received.status();
+    if (!PersistentCalls::MayComeBack(received)) return received;
     spdlog::info("the state of another worker did not arrive, and is asked for again: {}",
-                 std::string(received.status().message()));
+                 std::string(received.message()));
   }
 }
 
-absl::StatusOr<WorkerStateCalls::Received> WorkerStateCalls::ReceiveOnce(uint64_t iteration,
-                                                                         uint64_t ticket) {
-  const int slots = options_.config->shards();
-  std::atomic<int64_t> moved = 0;  // bytes
-  absl::Mutex mutex;
-  Received received;
-  uint64_t piece_bytes = 0;
-  const auto begin = [&](const WorkerStatePiece& first) -> absl::Status {
-    if (first.piece_bytes() == 0) {
-      return absl::DataLossError("the pieces of a worker's state have 0 bytes");
-    }
-    absl::MutexLock lock(&mutex);
-    if (piece_bytes == 0) {
-      ASSIGN_OR_RETURN(
-          received.memory,
-          FloatBuffer::Allocate(static_cast<int64_t>(first.total_bytes() / sizeof(float) + 1)));
-      received.bytes = static_cast<int64_t>(first.total_bytes());
-      piece_bytes = first.piece_bytes();
-    }
-    if (first.total_bytes() == static_cast<uint64_t>(received.bytes) &&
-        first.piece_bytes() == piece_bytes) {
-      return absl::OkStatus();
-    }
-    return absl::DataLossError("the slots have passed on states of different sizes");
-  };
+absl::Status WorkerStateCalls::ReceiveOnce(uint64_t iteration, uint64_t ticket,
+                                           const Place& place) {
+  Arrival arrival(options_.config->shards(), place);
   // Keeps the request alive, and hears of the sender's refusal.
   const auto check = [&]() -> absl::Status {
     const std::shared_ptr<ShardControl> control = options_.calls->control();
@@ -130,87 +227,79 @@ absl::StatusOr<WorkerStateCalls::Received> WorkerStateCalls::ReceiveOnce(uint64_
     if (asked.ok() && asked->is_broken()) return absl::UnavailableError("the sender is gone");
     return options_.calls->failure();
   };
-  const auto receive = [&](ShardControl& control, int slot, const std::stop_token& stop) {
-    int64_t next = -1;  // where the next piece belongs; -1: none has come
-    const auto take = [&](const WorkerStatePiece& piece) -> absl::Status {
-      if (next < 0) {
-        RETURN_IF_ERROR(begin(piece));
-        next = static_cast<int64_t>(piece_bytes) * slot;
-        return absl::OkStatus();
-      }
-      const int64_t expected =
-          std::clamp<int64_t>(received.bytes - next, 0, static_cast<int64_t>(piece_bytes));
-      const auto size = static_cast<int64_t>(piece.data().size());
-      if (size == 0 || size != expected) {
-        return absl::DataLossError(
-            absl::StrCat("a piece of a worker's state has ", size, " bytes, expected ", expected));
-      }
-      std::memcpy(reinterpret_cast<char*>(received.memory.data()) + next, piece.data().data(),
-                  size);
-      next += static_cast<int64_t>(piece_bytes) * slots;
-      moved += size;
-      return absl::OkStatus();
-    };
-    RETURN_IF_ERROR(control.ReceiveWorkerState(ticket, take, stop));
-    if (next >= received.bytes) return absl::OkStatus();
-    return absl::UnavailableError("the sender of a worker's state has ended early");
-  };
-  RETURN_IF_ERROR(AtAllSlots(moved, check, receive));
-  return received;
+  return AtAllSlots(arrival.moved(), check,
+                    [&](ShardControl& control, int number, const std::stop_token& stop) {
+                      Arrival::Slot slot(&arrival, number);
+                      RETURN_IF_ERROR(control.ReceiveWorkerState(
+                          ticket, [&](const auto& piece) { return slot.Take(piece, stop); }, stop));
+                      return slot.CheckEnd();
+                    });
 }
 
 bool WorkerStateCalls::Offer(uint64_t iteration, Make make, absl::FunctionRef<void()> meanwhile) {
   const std::shared_ptr<ShardControl> control = options_.control(0);
   if (control == nullptr) return false;
+  OfferWorkerStateRequest offer;
+  offer.set_iteration(iteration);
   const absl::StatusOr<OfferWorkerStateResponse> answer =
-      control->OfferWorkerState(iteration, /*ticket=*/0, /*refusal=*/"", kOfferTimeout);
+      control->OfferWorkerState(offer, kOfferTimeout);
   if (!answer.ok() || answer->ticket() == 0) return answer.ok() && answer->is_awaited();
-  const absl::StatusOr<Parts> parts = make();
-  if (!parts.ok()) {
-    // If it does not arrive, the other one gives up and asks again.
-    control
-        ->OfferWorkerState(iteration, answer->ticket(), std::string(parts.status().message()),
-                           ShardControl::kTimeout)
-        .IgnoreError();
-    return true;
-  }
-  if (const absl::Status sent = Send(answer->ticket(), *parts, meanwhile); !sent.ok()) {
-    spdlog::info("this worker's state did not reach another one: {}", std::string(sent.message()));
-    control->OfferWorkerState(iteration, answer->ticket(), "", kOfferTimeout).IgnoreError();
-  }
+  offer.set_ticket(answer->ticket());
+  const absl::StatusOr<State> state = make();
+  const absl::Status sent =
+      state.ok() ? Send(*control, answer->ticket(), *state, meanwhile) : state.status();
+  if (sent.ok()) return true;
+  spdlog::info("this worker's state did not reach another one: {}", std::string(sent.message()));
+  if (!state.ok()) offer.set_refusal(std::string(sent.message()));
+  // If this does not arrive, the other one gives up and asks again.
+  control->OfferWorkerState(offer, kOfferTimeout).IgnoreError();
   return true;
 }
 
-absl::Status WorkerStateCalls::Send(uint64_t ticket, const Parts& parts,
+absl::Status WorkerStateCalls::Send(ShardControl& slot_0, uint64_t ticket, const State& state,
                                     absl::FunctionRef<void()> meanwhile) {
-  std::vector<int64_t> ends;
-  int64_t total = 0;
-  for (const absl::Span<const char> part : parts) {
-    ends.push_back(total += static_cast<int64_t>(part.size()));
-  }
-  const Limits& limits = options_.config->proto().limits();
-  const int64_t piece_bytes = std::min<int64_t>(kMostPieceBytes, limits.chunk_bytes());
-  std::atomic<int64_t> moved = 0;  // pieces
+  const std::vector<int64_t> ends = EndsOf(state.memory);
+  const int64_t total = ends.empty() ? 0 : ends.back();
+  const int64_t piece_bytes =
+      std::min<int64_t>(kMostPieceBytes, options_.config->proto().limits().chunk_bytes());
+  std::atomic<int64_t> moved = 0;  // messages
   const auto send = [&](ShardControl& control, int slot, const std::stop_token& stop) {
-    int64_t begin = -1;
+    bool has_begun = false;
+    int64_t begin = piece_bytes * slot;
+    size_t text_sent = slot == 0 ? 0 : state.text.size();
     const auto next = [&](WorkerStatePiece* piece) {
       ++moved;
-      if (begin < 0) {
+      piece->Clear();
+      if (!std::exchange(has_begun, true)) {
         piece->set_total_bytes(total);
         piece->set_piece_bytes(piece_bytes);
-        begin = piece_bytes * slot;
-        return true;
+        piece->set_text_bytes(state.text.size());
+      } else if (text_sent < state.text.size()) {
+        piece->set_text(state.text.substr(text_sent, piece_bytes));
+        text_sent += piece->text().size();
+      } else if (begin < total) {
+        const int64_t size = std::min(piece_bytes, total - begin);
+        piece->mutable_data()->resize(size);
+        ForEachPart(state.memory, ends, begin, size, [&](int64_t offset, absl::Span<char> from) {
+          std::memcpy(piece->mutable_data()->data() + offset, from.data(), from.size());
+        });
+        begin += piece_bytes * options_.config->shards();
+      } else {
+        return false;
       }
-      if (begin >= total) return false;
-      piece->Clear();
-      Copy(parts, ends, begin, std::min(piece_bytes, total - begin), piece->mutable_data());
-      begin += piece_bytes * options_.config->shards();
       return true;
     };
     return control.SendWorkerState(ticket, next, stop);
   };
-  const auto check = [&] {
+  OfferWorkerStateRequest sending;
+  sending.set_ticket(ticket);
+  sending.set_is_sending(true);
+  const auto check = [&]() -> absl::Status {
     meanwhile();
+    const auto answer = slot_0.OfferWorkerState(sending, kOfferTimeout);
+    if (answer.ok() && !answer->is_awaited()) {
+      return absl::UnavailableError("it does not ask for it any more");
+    }
     return options_.calls->failure();
   };
   return AtAllSlots(moved, check, send);

@@ -5,13 +5,14 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <stop_token>
+#include <string>
 #include <vector>
 
 #include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
-#include "common/base/float_buffer.h"
 #include "common/placement/planned_config.h"
 #include "worker/exchange/grpc/persistent_calls.h"
 #include "worker/exchange/grpc/shard_control.h"
@@ -31,20 +32,22 @@ class WorkerStateCalls {
 
   explicit WorkerStateCalls(Options options) : options_(std::move(options)) {}
 
-  // What was received. The memory is the receiver's.
-  struct Received {
-    FloatBuffer memory;
-    int64_t bytes = 0;
-  };
+  // The memory of a state, in parts. What they are is in a text beside them.
+  using Memory = std::vector<absl::Span<char>>;
+  // Says where the state goes that a text describes, or why it does not fit.
+  using Place = std::function<absl::StatusOr<Memory>(const std::string& text)>;
   // Receives what the others have before exchange `iteration`. Waits until one of them waits there,
-  // and tries again with another one if the sender is lost. Errors: those of PersistentCalls;
-  // FAILED_PRECONDITION if the sender refuses, or if nobody has it and the run cannot go back;
-  // RESOURCE_EXHAUSTED if there is not enough memory.
-  absl::StatusOr<Received> Receive(uint64_t iteration);
+  // and tries again with another one, from `place` on, if the sender is lost. `place` is called in
+  // a thread of its own. Errors: that of `place`; those of PersistentCalls; FAILED_PRECONDITION if
+  // the sender refuses, or if nobody has the state and the run cannot go back.
+  absl::Status Receive(uint64_t iteration, const Place& place);
 
-  // The state, in parts whose memory stays as it is meanwhile, or why it cannot be sent.
-  using Parts = std::vector<absl::Span<const char>>;
-  using Make = absl::FunctionRef<absl::StatusOr<Parts>()>;
+  // What is sent, whose memory stays as it is meanwhile, or why it cannot be sent.
+  struct State {
+    std::string text;
+    Memory memory;
+  };
+  using Make = absl::FunctionRef<absl::StatusOr<State>()>;
   // This worker waits in exchange `iteration`, or before it: if another one needs its state, calls
   // `make` and sends that. Returns whether another worker is waited for until it has its state.
   // Blocks for a second at most if nobody needs it, and otherwise calls `meanwhile` from time to
@@ -58,8 +61,9 @@ class WorkerStateCalls {
   absl::Status AtAllSlots(
       const std::atomic<int64_t>& moved, const std::function<absl::Status()>& check,
       const std::function<absl::Status(ShardControl&, int, const std::stop_token&)>& each) const;
-  absl::StatusOr<Received> ReceiveOnce(uint64_t iteration, uint64_t ticket);
-  absl::Status Send(uint64_t ticket, const Parts& parts, absl::FunctionRef<void()> meanwhile);
+  absl::Status ReceiveOnce(uint64_t iteration, uint64_t ticket, const Place& place);
+  absl::Status Send(ShardControl& slot_0, uint64_t ticket, const State& state,
+                    absl::FunctionRef<void()> meanwhile);
 
   const Options options_;
 };
