@@ -6,6 +6,12 @@ Two networks with an optimizer each, which step in turns: what the shards have n
 They give back the mean gradient, and each process steps by itself. The lines that plain PyTorch has
 not are marked. `--compare` trains the same once more in one process, with all processes' batches as
 one, and prints both losses.
+
+A process that was started again gets the networks and the optimizers' state from another one, and
+goes on where that is, at the turn of either network: whose turn it is and which batch follow from
+the number of iterations.
+
+    python -m evenshard.run --workers 2 --shards 2 --recovery 'worker_loss: WAIT' examples/gan.py
 """
 
 import argparse
@@ -35,10 +41,10 @@ def make_networks(width=64):
 
 
 def make_optimizers(both, rate):
-    """Of the generator and of the critic."""
+    """Of the critic and of the generator."""
     return [
-        torch.optim.Adam(both["generator"].parameters(), lr=rate, betas=(0.5, 0.999)),
         torch.optim.RMSprop(both["critic"].parameters(), lr=rate),
+        torch.optim.Adam(both["generator"].parameters(), lr=rate, betas=(0.5, 0.999)),
     ]
 
 
@@ -55,22 +61,23 @@ def batch(size, step, rank):
     return points, torch.randn(size, _NOISE, generator=draw)
 
 
-def train_step(both, generator_steps, critic_steps, real, noise):
-    """Returns the losses of the critic and of the generator."""
-    generator, critic = both["generator"], both["critic"]
-    fake = generator(noise)
-    critic_steps.zero_grad()
+def losses(both, real, noise):
+    """Of the critic and of the generator."""
+    fake = both["generator"](noise)
+    critic = both["critic"]
     of_critic = (
         _judge(critic(real), torch.ones(len(real), 1))
         + _judge(critic(fake.detach()), torch.zeros(len(fake), 1))
     )
-    of_critic.backward()
-    critic_steps.step()
-    generator_steps.zero_grad()
-    of_generator = _judge(critic(fake), torch.ones(len(fake), 1))
-    of_generator.backward()
-    generator_steps.step()
-    return of_critic.item(), of_generator.item()
+    return of_critic, _judge(critic(fake), torch.ones(len(fake), 1))
+
+
+def train_step(both, optimizers, iteration, real, noise):
+    """The critic's turn, and then the generator's with the same batch."""
+    turn = iteration % 2
+    optimizers[turn].zero_grad()
+    losses(both, real, noise)[turn].backward()
+    optimizers[turn].step()
 
 
 @torch.no_grad()
@@ -99,23 +106,29 @@ def main():
         evenshard.DistributedOptimizer(each, both)  # 2
         for each in make_optimizers(both, options.rate)
     ]
-    for step in range(options.steps):
-        losses = train_step(both, *optimizers, *batch(options.batch, step, rank))
-        if (step + 1) % 500 == 0:
-            mean = optimizers[0].mean(torch.tensor(losses))  # 3
-            if rank == 0:
-                print(f"step {step + 1}: critic {mean[0]:.3f}, generator {mean[1]:.3f}")
+    if optimizers[0].iteration > 0:
+        print(f"goes on at iteration {optimizers[0].iteration}", flush=True)
+    while (iteration := optimizers[0].iteration) < 2 * options.steps:  # 3
+        train_step(both, optimizers, iteration, *batch(options.batch, iteration // 2, rank))
+        if rank == 0 and (iteration + 1) % 1000 == 0:
+            print(f"step {(iteration + 1) // 2}", flush=True)
     shares = optimizers[0].mean(near(both["generator"], 1000, rank))  # 4
-    mean = optimizers[0].mean(torch.tensor(losses))  # 5
     if rank == 0:
         print(f"near the points: {shares.sum():.0%}, of {int((shares > 0.02).sum())} of the 8")
-        print(f"losses {mean[0]:.4f} and {mean[1]:.4f}, by {workers} processes")
+        print(f"losses {of_all(both, options, workers)}, by {workers} processes")
     if single is not None:
         steps = make_optimizers(single, options.rate)
-        for step in range(options.steps):
-            parts = [batch(options.batch, step, other) for other in range(workers)]
-            losses = train_step(single, *steps, *map(torch.cat, zip(*parts)))
-        print(f"losses {losses[0]:.4f} and {losses[1]:.4f}, by one process")
+        for iteration in range(2 * options.steps):
+            parts = [batch(options.batch, iteration // 2, other) for other in range(workers)]
+            train_step(single, steps, iteration, *map(torch.cat, zip(*parts)))
+        print(f"losses {of_all(single, options, workers)}, by one process")
+
+
+@torch.no_grad()
+def of_all(both, options, workers):
+    """The losses of all processes' next batches."""
+    parts = [batch(options.batch, options.steps, rank) for rank in range(workers)]
+    return "{:.4f} and {:.4f}".format(*losses(both, *map(torch.cat, zip(*parts))))
 
 
 if __name__ == "__main__":

@@ -1,7 +1,7 @@
 """State that a worker of DistributedOptimizer gets when it comes back, beside the exchange.
 
-Workers exchange the gradients of linear layers and step Adam. Then worker 1 kills itself; when it is
-started again it gets parameters and moments, three times the gradients' bytes. The figure is the
+Workers exchange the gradients of linear layers and step Adam. Then worker 1 kills itself; when it
+is started again it gets parameters and moments, three times the gradients' bytes. The figure is the
 rate of that over the rate at which each worker pushed the model and received it: in bytes a second.
 The time begins when the new worker asks and ends when the memory of its model and its optimizer has
 the state; the other worker waits already.
@@ -51,17 +51,19 @@ def hand_over_worker(arguments):
     from evenshard._torch.worker_state import WorkerState
 
     rank, taking = int(os.environ["RANK"]), []
-    take, add = WorkerState.take, WorkerState.add
 
-    def timed(method):
-        def call(state, *arguments):
+    def timed(name):
+        method = getattr(WorkerState, name)
+
+        def call(*arguments):
             start = time.perf_counter()
-            method(state, *arguments)
+            method(*arguments)
             taking.append(time.perf_counter() - start)
 
-        return call
+        setattr(WorkerState, name, call)
 
-    WorkerState.take, WorkerState.add = timed(take), timed(add)
+    timed("take")
+    timed("add")
     torch.set_num_threads(1)
     model = make_model(arguments.seed)
     adam = torch.optim.Adam(model.parameters(), lr=1e-3)
@@ -80,9 +82,11 @@ def hand_over_worker(arguments):
         optimizer.step()
     # Before a time counts: the new worker has what the others have.
     sums = [p.double().sum().item() for p in model.parameters()]
-    moments = [s["exp_avg_sq"].double().sum().item() for s in map(adam.state.get, model.parameters())]
+    states = [adam.state[p] for p in model.parameters()]
+    moments = [state["exp_avg_sq"].double().sum().item() for state in states]
     for own in (sums, moments):
-        if optimizer.mean(torch.tensor(own, dtype=torch.float64)).tolist() != own:
+        numbers = torch.tensor(own, dtype=torch.float64)
+        if not torch.equal(optimizer.mean(numbers), numbers):
             sys.exit("the workers do not have the same")
     taken = optimizer.mean(sum(taking) if is_back else 0) * int(os.environ["WORLD_SIZE"])
     size = sum(4 * p.numel() for p in model.parameters())

@@ -115,6 +115,33 @@ class ExamplesTest(unittest.TestCase):
             self.assertLess(abs(several - self.number(number + "by one process", output)), 0.01)
         self.assertRegex(output, r"near the points: \d+%, of \d of the 8")
 
+    def run_gan(self, *killed):
+        """Kills each of what has these words in turn. Returns all output, and the last lines of
+        worker 0."""
+        rest = list(killed)
+
+        def strike(process, output):
+            if rest and "step 500" in output:
+                running.kill(process, *rest.pop())
+
+        code, output = running.follow(
+            strike, "-m", "evenshard.run", "--workers", "2", "--shards", "2", "--recovery",
+            "worker_loss: WAIT", "examples/gan.py", "--steps", "800", "--batch", "16",
+            OMP_NUM_THREADS="1",
+        )
+        self.assertEqual(code, 0, output)
+        return output, re.findall(r"(?m)^\[worker 0\] (near .*|losses .*)$", output)
+
+    @_needs("torch")
+    def test_gan_ends_the_same_if_a_worker_dies(self):
+        _, expected = self.run_gan()
+        self.assertEqual(len(expected), 2)
+        for rank in ("RANK=0", "RANK=1"):
+            with self.subTest(rank):
+                output, last = self.run_gan(("examples/gan.py", rank))
+                self.assertRegex(output, r"goes on at iteration \d+")
+                self.assertEqual(last, expected, output)
+
     def run_elastic(self, killed=None, resumed=False):
         """Kills what has these words when the first checkpoint is complete. Returns the exit code,
         all output, and the last line of worker 0."""
