@@ -273,6 +273,8 @@ class Optimizer(Training, torch.optim.Optimizer):
         A worker that was started again leaves out those that the run has behind it since its last
         iteration, so that with recovery they belong before the iteration's forward pass.
 
+        Other threads wait for its end to use the optimizer, so that it must not wait for them.
+
         Errors: FailedPrecondition between backward() and step() unless the schedule is SEQUENTIAL,
         and under ASYNC; Aborted if another rank does something else.
         """
