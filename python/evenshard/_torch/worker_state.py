@@ -58,19 +58,17 @@ class WorkerState:
         if list(own) != names:
             self._refuse("the models have not the same parameters")
         tensors = []
-        for i, (dtype, shape, _) in enumerate(kinds):
-            parameter = own[names[i]].detach() if i < len(names) else None
-            if parameter is not None and _kind(parameter)[:2] != [dtype, shape]:
+        for i, (dtype, shape, strides, _) in enumerate(kinds):
+            target = own[names[i]].detach() if i < len(names) else None
+            if target is not None and _kind(target)[:2] != [dtype, shape]:
                 self._refuse(
-                    f"{names[i]} is {parameter.dtype}, {list(parameter.shape)}, there {dtype},"
-                    f" {shape}"
+                    f"{names[i]} is {target.dtype}, {list(target.shape)}, there {dtype}, {shape}"
                 )
-            if parameter is None or parameter.device.type != "cpu" or not (
-                parameter.is_contiguous()
-            ):
-                parameter = torch.empty(shape, dtype=getattr(torch, dtype))
-            tensors.append(parameter)
-        self._arrived = text, tensors, [device for _, _, device in kinds]
+            is_there = target is not None and list(target.stride()) == strides
+            if not is_there or target.device.type != "cpu":
+                target = torch.empty_strided(shape, strides, dtype=getattr(torch, dtype))
+            tensors.append(target)
+        self._arrived = text, tensors, [device for *_, device in kinds]
         return _parts_of(tensors)
 
     def add(self, optimizer: Any) -> None:
@@ -141,8 +139,9 @@ class WorkerState:
             },
             _PLACE, apart=tensors,
         )
+        tensors = [tensor if _is_dense(tensor) else tensor.contiguous() for tensor in tensors]
         kinds = [_kind(tensor) for tensor in tensors]
-        self._kept = [tensor.cpu().contiguous() for tensor in tensors]
+        self._kept = [tensor.cpu() for tensor in tensors]
         return (
             _state_text.encode([list(names), kinds, text], _PLACE).encode(), _parts_of(self._kept)
         )
@@ -154,8 +153,20 @@ def _parts_of(tensors: list[torch.Tensor]) -> list[tuple[int, int]]:
 
 
 def _kind(tensor: torch.Tensor) -> list:
-    """What it takes to make one like it."""
-    return [str(tensor.dtype).split(".")[1], list(tensor.shape), tensor.device.type]
+    """What it takes to make one like it. Its strides too: torch rounds bfloat16 in another way at
+    the end of a run of elements than within."""
+    dtype = str(tensor.dtype).split(".")[1]
+    return [dtype, list(tensor.shape), list(tensor.stride()), tensor.device.type]
+
+
+def _is_dense(tensor: torch.Tensor) -> bool:
+    """Whether its elements fill a piece of memory, in whatever order."""
+    expected = 1
+    for stride, size in sorted(zip(tensor.stride(), tensor.shape)):
+        if size != 1 and stride != expected:
+            return tensor.numel() == 0
+        expected *= size
+    return True
 
 
 def _encoded(state) -> tuple[str, list[torch.Tensor]]:
