@@ -129,7 +129,7 @@ class DistributedOptimizer(Training, torch.optim.Optimizer):
                 " DistributedOptimizer steps with them; allowed: BACKWARD, SEQUENTIAL"
             )
         self._exchange = GradientExchange(self._handle, self._tensors)
-        self._worker_state = WorkerState(self._handle, self._model)
+        self._worker_state = WorkerState(self._handle, self._exchange, self._model)
         self._join_run(self._take_parameters)
 
     def _watch(self):

@@ -160,5 +160,46 @@ class DistributedRecoveryTest(StruckTraining, unittest.TestCase):
         self.check_others_go_on(_CONTINUE_SCRIPT)
 
 
+# Worker 1 dies when shard 0 has the mean of an iteration, and shard 1 lacks its gradient.
+_HALF_SCRIPT = """
+model = models.make("mlp", seed=1)
+adam = torch.optim.Adam(model.parameters(), lr=0.01)
+optimizer = evenshard.DistributedOptimizer(adam, model)
+print("begins at", optimizer.iteration, flush=True)
+
+def die_in_the_middle():
+    exchange = optimizer._exchange
+    first = [i for i, item in enumerate(exchange.tensors) if item.name.startswith("0.")]
+    exchange._placement.staged(wait=True)
+    exchange.handle.push_several(first)
+    for i in first:
+        exchange.handle.wait(i)
+    os.kill(os.getpid(), signal.SIGKILL)
+
+begins = optimizer.iteration
+while optimizer.iteration < 25:
+    optimizer.zero_grad()
+    models.loss_of(model, "mlp", optimizer.iteration, rank).backward()
+    if rank == 1 and begins == 0 and optimizer.iteration == at and "dies" in arguments:
+        die_in_the_middle()
+    optimizer.step()
+total = sum(p.double().sum().item() for p in model.parameters())
+print("ends with", repr(total), flush=True)
+"""
+
+
+@unittest.skipIf(fixture.torch is None, "PyTorch is not installed: recovery of a training")
+class HalfCountedTest(StruckTraining, unittest.TestCase):
+    script = _HALF_SCRIPT
+    scheme = "LAYER_BASED"
+
+    def test_a_mean_that_one_shard_has_already_counts_in_the_new_workers_step(self):
+        with tempfile.TemporaryDirectory() as folder:
+            code, output = self.train(folder, arguments=("dies",))
+        self.assertEqual(code, 0, output)
+        self.assertRegex(output, r"worker 1.*begins at 15")
+        self.assertEqual(self.results(output), self.undisturbed(), output)
+
+
 if __name__ == "__main__":
     unittest.main()

@@ -109,12 +109,14 @@ class WorkerStateTest(unittest.TestCase):
         """A trained model and its optimizer, and another one that has taken their state."""
         wire = _Wire()
         model, given, wrapped = _made(kind, dtype)
-        WorkerState(wire, model).add(wrapped)
+        WorkerState(wire, SimpleNamespace(updates={0: 5}), model).add(wrapped)
         _steps(model, given, 3, seed=5)
         given.param_groups[0]["lr"] = 0.05
         other, other_given, other_wrapped = _made(kind, dtype, seed=2)
-        taken = WorkerState(wire, other)
+        exchange = SimpleNamespace(updates={0: 6})
+        taken = WorkerState(wire, exchange, other)
         taken.take()
+        self.assertEqual(exchange.updates, {0: 5})
         taken.add(other_wrapped)
         taken.begin()
         return model, given, other, other_given
@@ -151,15 +153,15 @@ class WorkerStateTest(unittest.TestCase):
             self.handed_over("Forgetful")
         wire = _Wire()
         model, _, wrapped = _made("SGD")
-        WorkerState(wire, model).add(wrapped)
+        WorkerState(wire, SimpleNamespace(updates={0: 5}), model).add(wrapped)
         for other, message in (
             (nn.Sequential(nn.Linear(3, 12)), "the models have not the same parameters"),
             (model.__class__(*[nn.Linear(4, 12), *list(model)[1:]]), r"0.weight is torch.float32,"
              r" \[12, 4\], there float32, \[12, 3\]"),
         ):
             with self.subTest(message), self.assertRaisesRegex(errors.FailedPrecondition, message):
-                WorkerState(wire, other).take()
-        taken = WorkerState(wire, _made("SGD")[0])
+                WorkerState(wire, SimpleNamespace(updates={0: 5}), other).take()
+        taken = WorkerState(wire, SimpleNamespace(updates={0: 5}), _made("SGD")[0])
         taken.take()
         with self.assertRaisesRegex(errors.FailedPrecondition, "optimizers: 1, and this worker: 0"):
             taken.begin()
@@ -172,9 +174,9 @@ class WorkerStateTest(unittest.TestCase):
             wire = _Wire()
             wire.phase = phase
             model, _, wrapped = _made("SGD")
-            WorkerState(wire, model).add(wrapped)
+            WorkerState(wire, SimpleNamespace(updates={0: 5}), model).add(wrapped)
             other, other_given, other_wrapped = _made("SGD")
-            taken = WorkerState(wire, other)
+            taken = WorkerState(wire, SimpleNamespace(updates={0: 5}), other)
             taken.take()
             taken.add(other_wrapped)
             other_given.param_groups[1]["momentum"] = 0.5
@@ -189,7 +191,7 @@ class WorkerStateTest(unittest.TestCase):
     def test_nothing_is_given_between_synchronize_and_step(self):
         wire = _Wire()
         model, _, wrapped = _made("SGD")
-        WorkerState(wire, model).add(wrapped)
+        WorkerState(wire, SimpleNamespace(updates={0: 5}), model).add(wrapped)
         wrapped._is_synchronized = True
         with self.assertRaisesRegex(errors.FailedPrecondition, "has not stepped; allowed"):
             wire.make()

@@ -29,14 +29,17 @@ class GradientExchange(ModelExchange):
     def __init__(self, handle: Handle, tensors: list[ModelTensor]):
         super().__init__(handle, tensors)
         self.stepped: set[int] = set()  # the parameters that some optimizer steps
+        # Of each mean that was received last, the updates behind it; None until the worker has
+        # joined. Where a worker that was started again goes on, a shard may have the next mean
+        # already, so that it gets these from another worker.
+        self.updates: dict[int, int] | None = None
 
     def _watched(self):
         return []
 
     def join(self) -> None:
-        self._updates: dict[int, int] | None = None  # behind each mean, from the join on
         super().join()
-        self._updates = {i: self.handle.updates(i) for i in self._numbers.values()}
+        self.updates = {i: self.handle.updates(i) for i in self._numbers.values()}
 
     def begin(self, contributes: bool, numbers: ctypes.Array | None) -> None:
         """Also errors: FailedPrecondition if the parameters that are stepped are not the same in
@@ -68,14 +71,14 @@ class GradientExchange(ModelExchange):
         return compared
 
     def _received(self, numbers):
-        if self._updates is None:
+        if self.updates is None:
             super()._received(numbers)
             return
         numbers = list(numbers)
         super()._received([i for i in numbers if not self._tensors[i].is_parameter])
         trained = [i for i in numbers if self._tensors[i].is_parameter]
         for i in self.left_out.intersection(trained):
-            if self.handle.updates(i) != self._updates[i]:
+            if self.handle.updates(i) != self.updates[i]:
                 raise errors.FailedPrecondition(
                     f"{self._tensors[i].name}: another worker has stepped another"
                     f" DistributedOptimizer of the model in iteration {self.iteration - 1};"
@@ -88,14 +91,14 @@ class GradientExchange(ModelExchange):
 
     def _means(self, numbers: Iterable[int]):
         """Those that have come, with where they go."""
-        assert self._updates is not None
+        assert self.updates is not None
         for i in numbers:
             updates = self.handle.updates(i)
             parameter = self._tensors[i].tensor
-            if updates == self._updates[i]:
+            if updates == self.updates[i]:
                 parameter.grad = None
                 continue
-            self._updates[i] = updates
+            self.updates[i] = updates
             if parameter.grad is None:
                 parameter.grad = torch.empty_like(parameter)
             yield i, parameter.grad

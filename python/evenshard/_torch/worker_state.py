@@ -10,6 +10,7 @@ import torch
 from evenshard import _library, errors
 from evenshard._handle import Handle
 from evenshard._torch import state_text as _state_text
+from evenshard._torch.gradient_exchange import GradientExchange
 from evenshard._torch.unchanged import same
 
 _PLACE = "the optimizer's state"
@@ -18,8 +19,9 @@ _PLACE = "the optimizer's state"
 class WorkerState:
     """Sends one worker's state, and takes another one's."""
 
-    def __init__(self, handle: Handle, model: torch.nn.Module):
+    def __init__(self, handle: Handle, exchange: GradientExchange, model: torch.nn.Module):
         self._handle = handle
+        self._exchange = exchange
         self._model = model
         # All DistributedOptimizers of the worker in the order in which they were made, also those
         # that have been closed: the others may need their state.
@@ -49,6 +51,7 @@ class WorkerState:
             tensors[i] = tensors[i].to(device)
         state = _state_text.decode(text, None, tensors)
         self._taken, self._is_of_iteration = state["optimizers"], state["in_iteration"]
+        self._exchange.updates = state["updates"]
 
     def _place(self, text_bytes):
         """Where the state goes that this text describes: parameters to the model, if they lie there
@@ -135,6 +138,7 @@ class WorkerState:
         text = _state_text.encode(
             {
                 "in_iteration": self._handle.phase != _library.IDLE,
+                "updates": self._exchange.updates,
                 "optimizers": [optimizer.state_dict() for optimizer in self._optimizers],
             },
             _PLACE, apart=tensors,
