@@ -155,6 +155,7 @@ absl::Status ClientWorker::Join() {
                                                          if (!runs_aside_) WhileWaiting();
                                                        },
                                                    .stop = stop_.get_token()}));
+    joined_late_ = exchange_->next_iteration() > 0;
     return TakeParameters(initial);
   });
 }
@@ -244,7 +245,7 @@ absl::Status ClientWorker::TakeState() {
 
 absl::Status ClientWorker::ReceiveState(const WorkerStateCalls::Place& place) {
   RETURN_IF_ERROR(CheckJoined());
-  return Aside([&] { return exchange_->ReceiveState(place); });
+  return Aside([&] { return exchange_->ReceiveState(place, buffers_.parameters.span()); });
 }
 
 absl::Status ClientWorker::Push(absl::Span<const int> tensors, Contribution contribution) {
@@ -313,6 +314,8 @@ absl::Status ClientWorker::Leave(const char* error) {
   if (error == nullptr) {
     RETURN_IF_ERROR(WaitAll());
   }
+  // What it has may be half of a step.
+  if (error != nullptr) give_state_ = nullptr;
   const absl::Status outcome = error == nullptr ? absl::OkStatus() : absl::AbortedError(error);
   const absl::Status told = Aside([&] { return exchange_->Leave(outcome); });
   has_left_ = !exchange_->went_back() || error != nullptr;

@@ -49,6 +49,7 @@ class ClientWorker {
   bool parameters_are_exact() const;
   int64_t iteration() const;
   int64_t assignments() const;
+  bool joined_late() const { return joined_late_; }
   ExchangeRound::Phase phase() const;
   bool IsPushed(int tensor) const;
   int Received(int tensor) const;
@@ -126,6 +127,7 @@ class ClientWorker {
   bool is_assigning_ = false;
   bool runs_aside_ = false;  // a call runs in a thread of its own
   bool has_left_ = false;
+  bool joined_late_ = false;
   StatesByName taken_states_;  // the latest
   StateGiver give_state_;      // null if there is nothing to send
   uint64_t iterations_ = 0;

@@ -300,6 +300,10 @@ int64_t evenshard_iteration(const evenshard_worker* worker) {
   return IsOwn(worker) ? worker->worker->iteration() : 0;
 }
 
+int evenshard_joined_late(const evenshard_worker* worker) {
+  return IsOwn(worker) && worker->worker->joined_late() ? 1 : 0;
+}
+
 int64_t evenshard_assignments(const evenshard_worker* worker) {
   return IsOwn(worker) ? worker->worker->assignments() : 0;
 }
@@ -398,8 +402,9 @@ void evenshard_set_state_giver(evenshard_worker* worker, evenshard_state_callbac
   worker->worker->SetStateGiver(
       [give, context]() -> absl::StatusOr<evenshard::WorkerStateCalls::State> {
         evenshard_state state = {};
-        give(context, &state);
+        give(&state, context);
         ASSIGN_OR_RETURN(evenshard::WorkerStateCalls::Memory memory, evenshard::MemoryOf(state));
+        if (state.text == nullptr) return absl::UnavailableError("the program gives none now");
         return evenshard::WorkerStateCalls::State{.text = std::string(state.text, state.text_bytes),
                                                   .memory = std::move(memory)};
       });
@@ -412,7 +417,7 @@ evenshard_status evenshard_receive_state(evenshard_worker* worker, evenshard_sta
       evenshard_state state = {};
       state.text = text.data();
       state.text_bytes = static_cast<int64_t>(text.size());
-      place(context, &state);
+      place(&state, context);
       return evenshard::MemoryOf(state);
     });
   });

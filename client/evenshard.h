@@ -188,6 +188,9 @@ EVENSHARD_API evenshard_status evenshard_join(evenshard_worker* worker);
  * worker, or the run, was started again. The next push-pull has this number. Initial parameters are
  * no iteration, and assignments are none. */
 EVENSHARD_API int64_t evenshard_iteration(const evenshard_worker* worker);
+/* Whether the run had begun when this worker joined, although it may have completed no iteration.
+ */
+EVENSHARD_API int evenshard_joined_late(const evenshard_worker* worker);
 /* How many assignments have followed that iteration, or the initial parameters. Above 0 after
  * evenshard_join if the worker was started again after them: then it must not repeat them. */
 EVENSHARD_API int64_t evenshard_assignments(const evenshard_worker* worker);
@@ -300,11 +303,12 @@ typedef struct evenshard_state {
   int count;
   const char* refusal; /* why it cannot be sent at this time, or does not fit; otherwise NULL */
 } evenshard_state;
-typedef void (*evenshard_state_callback)(void* context, evenshard_state* state);
+typedef void (*evenshard_state_callback)(evenshard_state* state, void* context);
 /* Has `give` called when another worker needs the state, in the program's thread and while a call
  * of that waits: in an iteration, a mean, or in evenshard_leave. It sets `state` to what counts
  * before the iteration in which, or before which, the worker waits. The memory must stay as it is
- * until the waiting call returns or `give` is called again. NULL: nothing is given. */
+ * until the waiting call returns or `give` is called again. Without a text nothing is sent this
+ * time. NULL: nothing is given. */
 EVENSHARD_API void evenshard_set_state_giver(evenshard_worker* worker,
                                              evenshard_state_callback give, void* context);
 /* Receives the state that counts before the iteration that comes next for this worker. Waits until

@@ -230,6 +230,11 @@ class Handle:
         self._check(self._library.begin_assignment(self._pointer(), array, counts))
 
     @property
+    def joined_late(self) -> bool:
+        """Whether the run had begun when this worker joined."""
+        return bool(self._library.joined_late(self._pointer()))
+
+    @property
     def assignments(self) -> int:
         """How many have followed the latest iteration, or the initial parameters."""
         return self._library.assignments(self._pointer())
@@ -406,29 +411,43 @@ class Handle:
 
 
 class _StateCallback:
-    """What the library calls for a state, with the text that it has or none."""
+    """What the library calls for a state, with the text that it has or none. A generator, for the
+    reason that _interrupts.py gives."""
 
     def __init__(self, call):
         self._call = call
-        self._kept = None  # what the library was given last
+        self._kept: tuple = ()  # what the library was given last
         self.error: Exception | None = None
-        self.function = _library.STATE_CALLBACK(self._called)
+        calls = self._calls()
+        next(calls)
+        self.function = _library.STATE_CALLBACK(calls.send)
 
-    def _called(self, _, out):
-        state = out[0]
+    def _calls(self):
+        while True:
+            try:
+                out = yield
+                self._fill(out[0])
+            except GeneratorExit:
+                return
+            except BaseException as error:  # pylint: disable=broad-except
+                _interrupts.hold(error)
+
+    def _fill(self, state):
         try:
             own, parts = self._call(ctypes.string_at(state.text or 0, state.text_bytes))
-            text = ctypes.create_string_buffer(own, max(len(own), 1))
-            state.text, state.text_bytes = ctypes.addressof(text), len(own)
-            state.parts = (ctypes.c_void_p * len(parts))(*(address for address, _ in parts))
-            state.bytes = (ctypes.c_int64 * len(parts))(*(size for _, size in parts))
-            state.count = len(parts)
-            self._kept = (text, state.parts, state.bytes)
         except Exception as error:
             self.error = error
             refusal = ctypes.create_string_buffer(str(error).encode("utf-8", "replace"))
             self._kept = (refusal,)
             state.refusal = ctypes.addressof(refusal)
+            return
+        text = ctypes.create_string_buffer(own, max(len(own), 1))
+        addresses = (ctypes.c_void_p * len(parts))(*(address for address, _ in parts))
+        sizes = (ctypes.c_int64 * len(parts))(*(size for _, size in parts))
+        self._kept = (text, addresses, sizes)
+        state.parts, state.bytes, state.count = addresses, sizes, len(parts)
+        state.text_bytes = len(own)
+        state.text = ctypes.addressof(text)
 
 
 def _place_of_caller() -> str:

@@ -32,7 +32,8 @@ class _Thread(threading.local):
         while True:
             try:
                 while True:
-                    yield 0  # handlers run here, when the generator goes on
+                    # Handlers run here, when the generator goes on.
+                    yield int(self.exception is not None)
             except GeneratorExit:
                 return
             except BaseException as error:  # pylint: disable=broad-except
@@ -46,6 +47,12 @@ _thread = _Thread()
 CHECK = ctypes.CFUNCTYPE(ctypes.c_int)(
     functools.partial(operator.methodcaller("check"), _thread)
 )
+
+
+def hold(error: BaseException) -> None:
+    """What a handler has raised in another callback of this thread's: its call is to end, and
+    raises it."""
+    _thread.exception = error
 
 
 def prepare() -> None:

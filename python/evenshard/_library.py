@@ -112,7 +112,8 @@ class CState(ctypes.Structure):
     ]
 
 
-STATE_CALLBACK = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.POINTER(CState))
+# Of the context, the second argument, there is none here.
+STATE_CALLBACK = ctypes.CFUNCTYPE(None, ctypes.POINTER(CState))
 
 _WORKER = ctypes.c_void_p
 _READER = ctypes.c_void_p
@@ -164,6 +165,7 @@ _PROTOTYPES = {
     "learning_rate": (ctypes.c_double, [_WORKER, ctypes.c_int]),
     "join": (ctypes.c_int, [_WORKER]),
     "iteration": (ctypes.c_int64, [_WORKER]),
+    "joined_late": (ctypes.c_int, [_WORKER]),
     "assignments": (ctypes.c_int64, [_WORKER]),
     "current_phase": (ctypes.c_int, [_WORKER]),
     "is_pushed": (ctypes.c_int, [_WORKER, ctypes.c_int]),

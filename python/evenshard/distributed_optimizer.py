@@ -145,7 +145,8 @@ class DistributedOptimizer(Training, torch.optim.Optimizer):
         self._is_synchronized = False
 
     def _take_parameters(self):
-        if self._handle.iteration > 0:
+        # Also in iteration 0: a shard may have its mean already, which is no parameters.
+        if self._handle.joined_late:
             self._worker_state.take()
 
     def _continue(self):

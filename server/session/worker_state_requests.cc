@@ -1,5 +1,7 @@
 #include "server/session/worker_state_requests.h"
 
+#include <algorithm>
+
 #include "absl/algorithm/container.h"
 #include "absl/strings/str_cat.h"
 #include "common/base/text.h"
@@ -7,23 +9,34 @@
 namespace evenshard {
 
 absl::StatusOr<WorkerStateRequests::Progress> WorkerStateRequests::Ask(
-    uint32_t worker, uint64_t ticket, uint64_t iteration, const std::vector<uint32_t>& ranks) {
+    uint32_t worker, uint64_t ticket, uint64_t iteration, const std::vector<uint32_t>& ranks,
+    const std::set<uint32_t>& have_finished) {
   absl::MutexLock lock(&mutex_);
   ForgetOld();
-  Request& request = requests_[worker];
+  const absl::Time now = clock_.Now();
+  const auto [found, is_new] = requests_.try_emplace(worker);
+  Request& request = found->second;
+  if (is_new) request.begun = now;
   if (request.ticket != ticket) {
-    request = Request();
     request.ticket = ticket;
     request.iteration = iteration;
+    request.progress = Progress::kNone;
+    request.refusal.clear();
   }
-  request.asked = clock_.Now();
+  request.asked = now;
   if (!request.refusal.empty()) return absl::FailedPreconditionError(request.refusal);
-  is_lost_ =
-      is_lost_ || absl::c_all_of(ranks, [this](uint32_t rank) { return requests_.contains(rank); });
+  const auto has_nothing = [&](uint32_t rank) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+    if (requests_.contains(rank)) return true;
+    const auto offered = offered_.find(rank);
+    const absl::Time seen =
+        std::max(request.begun, offered == offered_.end() ? absl::InfinitePast() : offered->second);
+    return have_finished.contains(rank) && now - seen > kForgetAfter;
+  };
+  is_lost_ = is_lost_ || absl::c_all_of(ranks, has_nothing);
   if (is_lost_) {
     return absl::UnavailableError(
         absl::StrCat("nobody has the parameters and the optimizer's state before exchange ",
-                     iteration, ", since all workers were started again"));
+                     iteration, ", since all workers were started again or have ended"));
   }
   return request.progress;
 }
@@ -32,13 +45,15 @@ WorkerStateRequests::Answer WorkerStateRequests::Offer(const Sender& sender, uin
   absl::MutexLock lock(&mutex_);
   ForgetOld();
   requests_.erase(sender.worker);
+  offered_[sender.worker] = clock_.Now();
   Answer answer{.is_awaited = !requests_.empty()};
   for (auto& [rank, request] : requests_) {
-    if (request.progress != Progress::kNone || request.iteration != iteration) continue;
+    if (request.progress != Progress::kNone) continue;
+    if (request.iteration < iteration) request.progress = Progress::kPassed;
+    if (request.iteration != iteration || answer.ticket != 0) continue;
     request.progress = Progress::kSender;
     request.sender = sender;
     answer.ticket = request.ticket;
-    break;
   }
   return answer;
 }

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <map>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -29,13 +30,16 @@ class WorkerStateRequests {
     kNone,
     kSender,  // somebody sends it
     kBroken,  // and does not any more
+    kPassed,  // the others have completed the exchange before which it was asked for
   };
-  // `worker` needs the state before exchange `iteration`, which `ranks` take part in. Returns what
-  // has become of its ticket; a new ticket replaces the one before it. Errors: FAILED_PRECONDITION
+  // `worker` needs the state before exchange `iteration`, which `ranks` take part in. One of those
+  // that `have_finished` has nothing to give unless it offers. Returns what has become of its
+  // ticket; a new ticket replaces the one before it. Errors: FAILED_PRECONDITION
   // if the sender has refused; UNAVAILABLE if every one of the ranks needs it: then it is lost, and
   // the run has to go back.
   absl::StatusOr<Progress> Ask(uint32_t worker, uint64_t ticket, uint64_t iteration,
-                               const std::vector<uint32_t>& ranks);
+                               const std::vector<uint32_t>& ranks,
+                               const std::set<uint32_t>& have_finished = {});
 
   struct Answer {
     uint64_t ticket = 0;      // to serve; 0 for none
@@ -68,7 +72,8 @@ class WorkerStateRequests {
   struct Request {
     uint64_t ticket = 0;
     uint64_t iteration = 0;
-    absl::Time asked;
+    absl::Time begun;  // when its worker has begun to ask, with whatever tickets
+    absl::Time asked;  // the last time
     Progress progress = Progress::kNone;
     Sender sender;
     std::string refusal;
@@ -78,7 +83,8 @@ class WorkerStateRequests {
 
   const Clock& clock_;
   mutable absl::Mutex mutex_;  // no other lock is acquired under it
-  std::map<uint32_t, Request> requests_ ABSL_GUARDED_BY(mutex_);  // by the worker that asks
+  std::map<uint32_t, Request> requests_ ABSL_GUARDED_BY(mutex_);    // by the worker that asks
+  std::map<uint32_t, absl::Time> offered_ ABSL_GUARDED_BY(mutex_);  // by rank, the last time
   bool is_lost_ ABSL_GUARDED_BY(mutex_) = false;
 };
 

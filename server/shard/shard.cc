@@ -70,6 +70,7 @@ absl::StatusOr<SlotPosition> Shard::Adopt(const View& view) {
       const uint64_t incarnation = is_held ? worker.incarnation() : 0;
       RankHolder& holder = ranks_[rank];
       if (holder.incarnation != incarnation) holder = {incarnation, clock_->Now()};
+      holder.has_finished = worker.state() == WorkerView::FINISHED;
       membership_.EndOthers(rank, incarnation);
     }
     view_ = view.number();

@@ -252,6 +252,7 @@ class Shard {
   struct RankHolder {
     uint64_t incarnation = 0;
     absl::Time since = absl::InfinitePast();
+    bool has_finished = false;
   };
   std::vector<RankHolder> ranks_ ABSL_GUARDED_BY(view_mutex_);  // by rank; empty without views
   std::shared_ptr<const WorkerSets> worker_sets_ ABSL_GUARDED_BY(view_mutex_) =

@@ -89,24 +89,33 @@ absl::StatusOr<AskWorkerStateResponse> Shard::AskWorkerState(const AskWorkerStat
     state_requests_.Received(request.worker());
     return AskWorkerStateResponse();
   }
+  const std::vector<uint32_t> left = membership_.HaveLeft();
+  std::set<uint32_t> have_finished(left.begin(), left.end());
   std::vector<uint32_t> ranks;
   {
     absl::MutexLock lock(&view_mutex_);
     ranks = worker_sets_->At(request.iteration());
+    for (size_t rank = 0; rank < ranks_.size(); ++rank) {
+      if (ranks_[rank].has_finished) have_finished.insert(rank);
+    }
   }
   if (const auto sender = state_requests_.SenderOf(request.ticket());
       sender.has_value() && !CheckGives(sender->worker, sender->incarnation, kWorkerState).ok()) {
     state_requests_.Lose(request.ticket());
   }
   using Progress = WorkerStateRequests::Progress;
-  const absl::StatusOr<Progress> progress =
-      state_requests_.Ask(request.worker(), request.ticket(), request.iteration(), ranks);
+  const absl::StatusOr<Progress> progress = state_requests_.Ask(
+      request.worker(), request.ticket(), request.iteration(), ranks, have_finished);
   if (absl::IsUnavailable(progress.status()) && view_ == 0) {
     // Without a coordinator the run cannot go back.
     return absl::FailedPreconditionError(
         absl::StrCat(progress.status().message(), "; allowed: to start the run again"));
   }
   RETURN_IF_ERROR(progress.status());
+  if (*progress == Progress::kPassed) {
+    return absl::OutOfRangeError(
+        absl::StrCat("the other workers have completed exchange ", request.iteration()));
+  }
   AskWorkerStateResponse response;
   response.set_has_sender(*progress == Progress::kSender);
   response.set_is_broken(*progress == Progress::kBroken);

@@ -48,12 +48,14 @@ struct Received {
 
 Received ReceiveFrom(Exchange& exchange, const std::vector<size_t>& sizes) {
   Received received;
-  received.status = exchange.ReceiveState([&](const std::string& text) {
-    received.text = text;
-    received.parts.clear();
-    for (const size_t size : sizes) received.parts.emplace_back(size, '\0');
-    return absl::StatusOr<WorkerStateCalls::Memory>(MemoryOf(received.parts));
-  });
+  received.status = exchange.ReceiveState(
+      [&](const std::string& text) {
+        received.text = text;
+        received.parts.clear();
+        for (const size_t size : sizes) received.parts.emplace_back(size, '\0');
+        return absl::StatusOr<WorkerStateCalls::Memory>(MemoryOf(received.parts));
+      },
+      {});
   return received;
 }
 
@@ -195,7 +197,7 @@ TEST_CASE("a state for which there is no room, or that does not fit, is refused"
             absl::StrCat("shard 0 (", cluster.addresses()[0],
                          "): a worker's state has 8 bytes, and there is room for 7")));
   const absl::Status refused = to->ReceiveState(
-      [](const std::string&) { return absl::FailedPreconditionError("another model"); });
+      [](const std::string&) { return absl::FailedPreconditionError("another model"); }, {});
   CHECK(absl::IsFailedPrecondition(refused));
   CHECK_THAT(std::string(refused.message()), Contains("another model"));
 }

@@ -52,12 +52,13 @@ def _encoded(value, place, most, apart):
         return [_encoded(item, f"{place}[{i}]", most, apart) for i, item in enumerate(value)]
     name = kind.__name__
     if _DICTS.get(name) is kind:
-        entries = [
-            [_encoded(key, f"a key of {place}", most, apart),
-             _encoded(item, f"{place}[{key!r}]", most, apart)]
-            for key, item in value.items()
-        ]
-        return {name: sorted(entries, key=_order) if kind is dict else entries}
+        # In their order first, since tensors that stand apart are numbered as they come.
+        keys = [[_encoded(k, f"a key of {place}", most, apart), k] for k in value]
+        if kind is dict:
+            keys.sort(key=_order)
+        return {
+            name: [[k, _encoded(value[own], f"{place}[{own!r}]", most, apart)] for k, own in keys]
+        }
     if _SEQUENCES.get(name) is kind:
         items = [_encoded(item, f"an item of {place}", most, apart) for item in value]
         return {name: items if kind is tuple else sorted(items, key=json.dumps)}

@@ -30,7 +30,10 @@ class WorkerState:
         # The text of what has arrived, its tensors in this process's memory, and on which kind of
         # device each was.
         self._arrived: tuple[str, list[torch.Tensor], list[str]] = ("", [], [])
-        # Of the optimizers whose state was taken and that have not begun an iteration.
+        # Until an iteration begins: the texts of the optimizers' states that were taken, with their
+        # tensors, and those that an optimizer has.
+        self._texts: list[str] = []
+        self._tensors: list[torch.Tensor] = []
         self._taken: list[dict] | None = None
         self._is_of_iteration = False  # the sender had begun the iteration
 
@@ -49,8 +52,9 @@ class WorkerState:
         for i in range(len(own), len(tensors)):
             device = own[0].device if own[0].device.type == devices[i] else devices[i]
             tensors[i] = tensors[i].to(device)
-        state = _state_text.decode(text, None, tensors)
-        self._taken, self._is_of_iteration = state["optimizers"], state["in_iteration"]
+        state = _state_text.decode(text, None)
+        self._texts, self._tensors = state["optimizers"], tensors
+        self._taken, self._is_of_iteration = [], state["in_iteration"]
         self._exchange.updates = state["updates"]
 
     def _place(self, text_bytes):
@@ -80,14 +84,15 @@ class WorkerState:
         self._optimizers.append(optimizer)
         count = len(self._optimizers)
         if self._taken is not None:
-            if count > len(self._taken):
-                self._refuse(f"it has optimizers: {len(self._taken)}, and this is number {count}")
-            self._load(optimizer, self._taken[count - 1])
-        if self._taken is None or count == len(self._taken):
+            if count > len(self._texts):
+                self._refuse(f"it has optimizers: {len(self._texts)}, and this is number {count}")
+            self._taken.append(self._load(optimizer, self._texts[count - 1]))
+        if self._taken is None or count == len(self._texts):
             self._handle.give_state(self._parts)
 
-    def _load(self, optimizer, taken):
+    def _load(self, optimizer, text_of_state):
         try:
+            taken = _state_text.decode(text_of_state, optimizer.state_dict(), self._tensors)
             _load(optimizer._optimizer, taken)
         except Exception as error:
             raise self._refusal(f"{type(error).__name__}: {error}") from error
@@ -95,6 +100,7 @@ class WorkerState:
         now, own = _encoded(optimizer.state_dict())
         if now != text or not all(map(_same, own, tensors)):
             self._refuse("its state_dict() is another one after load_state_dict()")
+        return taken
 
     def groups(self) -> list[dict]:
         """Of all optimizers of the worker."""
@@ -105,9 +111,9 @@ class WorkerState:
         was taken."""
         if self._taken is None:
             return
-        if len(self._optimizers) < len(self._taken):
+        if len(self._optimizers) < len(self._texts):
             self._refuse(
-                f"it has optimizers: {len(self._taken)}, and this worker: {len(self._optimizers)}"
+                f"it has optimizers: {len(self._texts)}, and this worker: {len(self._optimizers)}"
             )
         for optimizer, taken in zip(self._optimizers, self._taken):
             now, then = _options(optimizer.state_dict()), _options(taken)
@@ -116,7 +122,7 @@ class WorkerState:
                     f"its optimizer has {_difference(then, now)}; allowed: what sets it, such as a"
                     ' scheduler, in optimizer.register_state("scheduler", scheduler)'
                 )
-        self._taken = None
+        self._taken, self._texts, self._tensors = None, [], []
 
     def _refuse(self, why):
         raise self._refusal(why)
@@ -135,13 +141,16 @@ class WorkerState:
             )
         names, parameters = zip(*self._model.named_parameters())
         tensors = [parameter.detach() for parameter in parameters]
+        texts = [
+            _state_text.encode(optimizer.state_dict(), _PLACE, apart=tensors)
+            for optimizer in self._optimizers
+        ]
         text = _state_text.encode(
             {
                 "in_iteration": self._handle.phase != _library.IDLE,
-                "updates": self._exchange.updates,
-                "optimizers": [optimizer.state_dict() for optimizer in self._optimizers],
+                "updates": self._exchange.updates, "optimizers": texts,
             },
-            _PLACE, apart=tensors,
+            _PLACE,
         )
         tensors = [tensor if _is_dense(tensor) else tensor.contiguous() for tensor in tensors]
         kinds = [_kind(tensor) for tensor in tensors]

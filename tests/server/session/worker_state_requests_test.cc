@@ -40,6 +40,21 @@ TEST_CASE("who needs a state is brought together with one that waits at the same
   CHECK(!requests.is_lost());
 }
 
+TEST_CASE("one that asks hears that the others have gone on, or have ended") {
+  FakeClock clock;
+  WorkerStateRequests requests(&clock);
+  CHECK(*requests.Ask(1, 42, 7, {0, 1}, {}) == Progress::kNone);
+  CHECK(requests.Offer({0, 9}, 8).ticket == 0);
+  CHECK(*requests.Ask(1, 42, 7, {0, 1}, {}) == Progress::kPassed);
+  CHECK(*requests.Ask(1, 43, 8, {0, 1}, {}) == Progress::kNone);
+  CHECK(requests.Offer({0, 9}, 8).ticket == 43);
+  // One that has finished may still offer, for a while.
+  clock.Advance(absl::Seconds(6));
+  CHECK(requests.Ask(1, 44, 8, {0, 1}, {0}).ok());
+  clock.Advance(absl::Seconds(6));
+  CHECK(absl::IsUnavailable(requests.Ask(1, 44, 8, {0, 1}, {0}).status()));
+}
+
 TEST_CASE("a sender that refuses is quoted to the one that asks, under its ticket") {
   const FakeClock clock;
   WorkerStateRequests requests(&clock);

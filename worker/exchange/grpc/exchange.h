@@ -191,11 +191,15 @@ class Exchange final : public TrainingExchange {
   // Receives what another worker keeps by itself before the next exchange, or sends it what this
   // one keeps; see WorkerStateCalls. OfferState is called while another call waits, also Leave, and
   // counts it as progress if that waits for a worker that needs its state.
-  absl::Status ReceiveState(const WorkerStateCalls::Place& place) {
-    return states_.Receive(round().next_iteration(), place);
-  }
+  // ReceiveState takes part in exchanges that the others have completed, without contributing and
+  // with `parameters` for what comes back, until it is where they are.
+  absl::Status ReceiveState(const WorkerStateCalls::Place& place, absl::Span<float> parameters);
   void OfferState(WorkerStateCalls::Make make, absl::FunctionRef<void()> meanwhile) {
-    if (states_.Offer(round().next_iteration(), make, meanwhile)) core_.round().NoteProgress();
+    const auto note = [&] {
+      core_.round().NoteProgress();
+      meanwhile();
+    };
+    if (states_.Offer(round().next_iteration(), make, note)) core_.round().NoteProgress();
   }
 
   // Sends shard 0 what this worker uses, for the statistics. Blocks for a few seconds at most, and

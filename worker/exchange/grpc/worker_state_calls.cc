@@ -250,7 +250,7 @@ bool WorkerStateCalls::Offer(uint64_t iteration, Make make, absl::FunctionRef<vo
       state.ok() ? Send(*control, answer->ticket(), *state, meanwhile) : state.status();
   if (sent.ok()) return true;
   spdlog::info("this worker's state did not reach another one: {}", std::string(sent.message()));
-  if (!state.ok()) offer.set_refusal(std::string(sent.message()));
+  if (!state.ok() && !absl::IsUnavailable(sent)) offer.set_refusal(std::string(sent.message()));
   // If this does not arrive, the other one gives up and asks again.
   control->OfferWorkerState(offer, kOfferTimeout).IgnoreError();
   return true;

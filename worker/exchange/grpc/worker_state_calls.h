@@ -39,10 +39,13 @@ class WorkerStateCalls {
   // Receives what the others have before exchange `iteration`. Waits until one of them waits there,
   // and tries again with another one, from `place` on, if the sender is lost. `place` is called in
   // a thread of its own. Errors: that of `place`; those of PersistentCalls; FAILED_PRECONDITION if
-  // the sender refuses, or if nobody has the state and the run cannot go back.
+  // the sender refuses, or if nobody has the state and the run cannot go back; OUT_OF_RANGE if the
+  // others have completed the exchange, with what this worker had pushed before it was started
+  // again.
   absl::Status Receive(uint64_t iteration, const Place& place);
 
-  // What is sent, whose memory stays as it is meanwhile, or why it cannot be sent.
+  // What is sent, whose memory stays as it is meanwhile, or why it cannot be sent: UNAVAILABLE if
+  // that may be otherwise soon.
   struct State {
     std::string text;
     Memory memory;
