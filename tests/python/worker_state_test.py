@@ -188,6 +188,20 @@ class WorkerStateTest(unittest.TestCase):
             ):
                 taken.begin()
 
+    def test_a_parameter_that_was_changed_before_the_first_backward_is_refused(self):
+        wire = _Wire()
+        wire.phase = _library.PUSHED
+        model, _, wrapped = _made("SGD")
+        WorkerState(wire, SimpleNamespace(updates={0: 5}), model).add(wrapped)
+        other, _, other_wrapped = _made("SGD")
+        taken = WorkerState(wire, SimpleNamespace(updates={0: 5}), other)
+        taken.take()
+        taken.add(other_wrapped)
+        with torch.no_grad():
+            other[0].bias.mul_(0.5)
+        with self.assertRaisesRegex(errors.FailedPrecondition, "0.bias was changed before the"):
+            taken.begin()
+
     def test_nothing_is_given_between_synchronize_and_step(self):
         wire = _Wire()
         model, _, wrapped = _made("SGD")

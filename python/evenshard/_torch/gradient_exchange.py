@@ -67,7 +67,7 @@ class GradientExchange(ModelExchange):
         for begin in range(0, len(counted), size):
             tensors = [self._tensors[i] for i in counted[begin:begin + size]]
             name = tensors[0].name if size == 1 else f"{tensors[0].name} to {tensors[-1].name}"
-            sums = ",".join(f"{_checksum(item.tensor):x}" for item in tensors)
+            sums = ",".join(f"{checksum(item.tensor):x}" for item in tensors)
             compared[_COMPARED + name] = hashlib.sha256(sums.encode()).hexdigest()[:16]
         return compared
 
@@ -105,7 +105,7 @@ class GradientExchange(ModelExchange):
             yield i, parameter.grad
 
 
-def _checksum(parameter):
+def checksum(parameter: torch.Tensor) -> int:
     """A number for the bits of a tensor; so many of them add up exactly in double."""
     plain = parameter.detach().contiguous()
     words = {4: torch.int32, 2: torch.int16, 8: torch.int64}[plain.element_size()]

@@ -10,7 +10,7 @@ import torch
 from evenshard import _library, errors
 from evenshard._handle import Handle
 from evenshard._torch import state_text as _state_text
-from evenshard._torch.gradient_exchange import GradientExchange
+from evenshard._torch.gradient_exchange import GradientExchange, checksum
 from evenshard._torch.unchanged import same
 
 _PLACE = "the optimizer's state"
@@ -35,6 +35,7 @@ class WorkerState:
         self._texts: list[str] = []
         self._tensors: list[torch.Tensor] = []
         self._taken: list[dict] | None = None
+        self._sums: list[int] = []  # of the parameters that were taken
         self._is_of_iteration = False  # the sender had begun the iteration
 
     def take(self) -> None:
@@ -52,6 +53,7 @@ class WorkerState:
         for i in range(len(own), len(tensors)):
             device = own[0].device if own[0].device.type == devices[i] else devices[i]
             tensors[i] = tensors[i].to(device)
+        self._sums = [checksum(parameter) for parameter in own]
         state = _state_text.decode(text, None)
         self._texts, self._tensors = state["optimizers"], tensors
         self._taken, self._is_of_iteration = [], state["in_iteration"]
@@ -121,6 +123,12 @@ class WorkerState:
                 self._refuse(
                     f"its optimizer has {_difference(then, now)}; allowed: what sets it, such as a"
                     ' scheduler, in optimizer.register_state("scheduler", scheduler)'
+                )
+        for (name, parameter), taken_sum in zip(self._model.named_parameters(), self._sums):
+            if self._is_of_iteration and checksum(parameter) != taken_sum:
+                self._refuse(
+                    f"{name} was changed before the first backward(), and the sender had done that"
+                    " already; allowed: changes right after step()"
                 )
         self._taken, self._texts, self._tensors = None, [], []
 
@@ -204,7 +212,11 @@ def _load(given, taken):
     for key, value in taken["state"].items():
         given.state[by_number.get(key, key)] = value
     for group, options in zip(groups, taken["param_groups"]):
-        group.update((key, value) for key, value in options.items() if key != "params")
+        for key, value in options.items():
+            if isinstance(value, torch.Tensor) and isinstance(group.get(key), torch.Tensor):
+                group[key].detach().copy_(value)  # the script may keep it, and fill it
+            elif key != "params":
+                group[key] = value
 
 
 def _options(state):
