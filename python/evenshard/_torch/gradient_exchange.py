@@ -106,7 +106,7 @@ class GradientExchange(ModelExchange):
 
 
 def checksum(parameter: torch.Tensor) -> int:
-    """A number for the bits of a tensor; so many of them add up exactly in double."""
-    plain = parameter.detach().contiguous()
-    words = {4: torch.int32, 2: torch.int16, 8: torch.int64}[plain.element_size()]
+    """A number for the bits of a tensor."""
+    plain = parameter.detach().contiguous().reshape(-1)
+    words = {2: torch.int16, 4: torch.int32, 8: torch.int64}.get(plain.element_size(), torch.uint8)
     return int(plain.view(words).sum(dtype=torch.int64)) % 2**40

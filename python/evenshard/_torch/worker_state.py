@@ -98,9 +98,7 @@ class WorkerState:
             _load(optimizer._optimizer, taken)
         except Exception as error:
             raise self._refusal(f"{type(error).__name__}: {error}") from error
-        text, tensors = _encoded(taken)
-        now, own = _encoded(optimizer.state_dict())
-        if now != text or not all(map(_same, own, tensors)):
+        if not _are_same(taken, optimizer.state_dict()):
             self._refuse("its state_dict() is another one after load_state_dict()")
         return taken
 
@@ -111,6 +109,7 @@ class WorkerState:
     def begin(self) -> None:
         """Before an iteration. Errors: FailedPrecondition if the script has not continued with what
         was taken."""
+        self._kept = []
         if self._taken is None:
             return
         if len(self._optimizers) < len(self._texts):
@@ -119,7 +118,7 @@ class WorkerState:
             )
         for optimizer, taken in zip(self._optimizers, self._taken):
             now, then = _options(optimizer.state_dict()), _options(taken)
-            if self._is_of_iteration and now != then:
+            if self._is_of_iteration and not _are_same(now, then):
                 self._refuse(
                     f"its optimizer has {_difference(then, now)}; allowed: what sets it, such as a"
                     ' scheduler, in optimizer.register_state("scheduler", scheduler)'
@@ -190,6 +189,12 @@ def _is_dense(tensor: torch.Tensor) -> bool:
     return True
 
 
+def _are_same(one, other) -> bool:
+    """Whether two states are, to the bit."""
+    (text, tensors), (other_text, others) = _encoded(one), _encoded(other)
+    return text == other_text and all(map(_same, tensors, others))
+
+
 def _encoded(state) -> tuple[str, list[torch.Tensor]]:
     tensors: list[torch.Tensor] = []
     text = _state_text.encode(state, _PLACE, apart=tensors)
@@ -229,7 +234,7 @@ def _options(state):
 def _difference(then, now):
     for i, (there, here) in enumerate(zip(then, now)):
         for key in [*there, *here]:
-            if there.get(key) != here.get(key):
+            if not _are_same(there.get(key), here.get(key)):
                 return f"{key} {here.get(key)} in group {i}, and the run has {there.get(key)}"
     return f"{len(now)} groups, and the run has {len(then)}"
 
