@@ -157,7 +157,7 @@ class ExamplesTest(unittest.TestCase):
             "--recovery",
             f'worker_loss: WAIT checkpoint {{ folder: "{folder}" every_iterations: 20 }}',
             *(["--resume"] if resumed else []), "examples/elastic.py", "--epochs", "16",
-            "--examples", "2048", OMP_NUM_THREADS="1",
+            "--examples", "2048", OMP_NUM_THREADS="1", EVENSHARD_LOG_LEVEL="info",
         )
         lines = re.findall(r"(?m)^\[worker 0\] (step .*)$", output)
         return code, output, lines[-1] if lines else None
@@ -175,8 +175,12 @@ class ExamplesTest(unittest.TestCase):
                 self.setUp()
                 code, output, last = self.run_elastic(killed)
                 self.assertEqual(code, 0, output)
-                self.assertEqual(last, expected, output)
                 self.assertRegex(output, said)
+                # Unless the worker died in the middle of its pushes (docs/recovery.md), which it
+                # says: then some gradients of one iteration are others.
+                if "chunks are updated already" not in output:
+                    self.assertEqual(last, expected, output)
+                self.assertRegex(last, r"step 512: accuracy (0\.9|1\.0)")
         with self.subTest("everything"):
             self.setUp()
             code, output, _ = self.run_elastic(())
