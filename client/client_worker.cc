@@ -97,7 +97,7 @@ void ClientWorker::WhileWaiting() {
     if (AskInterruptCheck()) Interrupt();
   };
   check();
-  if (give_state_ != nullptr) exchange_->OfferState(give_state_, check);
+  if (give_state_ != nullptr && has_joined_) exchange_->OfferState(give_state_, check);
 }
 
 absl::Status ClientWorker::Explained(const absl::Status& status) const {
@@ -145,7 +145,7 @@ absl::Status ClientWorker::Join() {
   if (views_ != nullptr && config_.is_from_workers() && rank_ == 0) {
     initial_.assign(initial.begin(), initial.end());
   }
-  return Aside([this, initial]() -> absl::Status {
+  const absl::Status joined = Aside([this, initial]() -> absl::Status {
     ASSIGN_OR_RETURN(exchange_, Exchange::Connect({.config = &config_,
                                                    .rank = rank_,
                                                    .view_link = views_.get(),
@@ -158,6 +158,8 @@ absl::Status ClientWorker::Join() {
     joined_late_ = exchange_->next_iteration() > 0;
     return TakeParameters(initial);
   });
+  has_joined_ = joined.ok();
+  return joined;
 }
 
 absl::Status ClientWorker::SetHyperparameters(std::vector<Hyperparameters> by_tensor) {

@@ -112,7 +112,7 @@ class CState(ctypes.Structure):
     ]
 
 
-# Of the context, the second argument, there is none here.
+# The library's type has a second argument, the context, which Python's callbacks do not need.
 STATE_CALLBACK = ctypes.CFUNCTYPE(None, ctypes.POINTER(CState))
 
 _WORKER = ctypes.c_void_p

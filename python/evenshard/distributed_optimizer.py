@@ -63,7 +63,7 @@ class DistributedOptimizer(Training, torch.optim.Optimizer):
     The options of the optimizers and their learning rates must be the same in all workers. Their
     state lives in the workers: one that was started again gets it, and the parameters, from another
     one, to the bit; what else the script needs to go on there is what register_state() is for.
-    There are no checkpoints: if all workers are lost at once, the run begins anew.
+    There are no checkpoints: if all workers are lost at once, the run ends.
     """
 
     # GradScaler leaves it to step() to look for infinities and to divide.

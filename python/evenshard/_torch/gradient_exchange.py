@@ -30,7 +30,7 @@ class GradientExchange(ModelExchange):
     def __init__(self, handle: Handle, tensors: list[ModelTensor]):
         super().__init__(handle, tensors)
         self.stepped: set[int] = set()  # the parameters that some optimizer steps
-        # Of each mean that was received last, the updates behind it; None until the worker has
+        # How many updates lie behind each mean that was received last; None until the worker has
         # joined. Where a worker that was started again goes on, a shard may have the next mean
         # already, so that it gets these from another worker.
         self.updates: dict[int, int] | None = None
