@@ -59,8 +59,6 @@ const Exchange::Buffers* IfShared(const Exchange::Buffers* buffers) {
   return shared ? buffers : nullptr;
 }
 
-constexpr absl::Duration kRetellTimeout = absl::Milliseconds(500);
-
 std::vector<int> TensorsFrom(int first, size_t count) {
   std::vector<int> tensors(count);
   std::iota(tensors.begin(), tensors.end(), first);
@@ -231,7 +229,8 @@ void Exchange::RetellKept() {
   const std::optional<RegisteredState> kept = core_.KeptAtEnd();
   if (!kept.has_value() || view == retold_in_) return;
   const std::shared_ptr<ShardControl> control = connections_[0]->ControlAt(core_.PrimaryInView(0));
-  if (control != nullptr && control->KeepState(*kept, kRetellTimeout).ok()) retold_in_ = view;
+  if (control != nullptr && control->KeepState(*kept, PersistentCalls::kRetellTimeout).ok())
+    retold_in_ = view;
 }
 
 absl::StatusOr<int64_t> Exchange::Resume() {

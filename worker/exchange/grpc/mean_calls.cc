@@ -11,7 +11,6 @@ namespace {
 
 // A wait that takes longer is worth a line in the log.
 constexpr absl::Duration kQuietWait = absl::Seconds(10);
-constexpr absl::Duration kRetellTimeout = absl::Milliseconds(500);
 
 }  // namespace
 
@@ -60,7 +59,7 @@ void MeanCalls::Retell() {
     request = *latest_;
   }
   const std::shared_ptr<ShardControl> control = calls_.control();
-  if (control == nullptr || !control->Mean(request, kRetellTimeout).ok()) return;
+  if (control == nullptr || !control->Mean(request, PersistentCalls::kRetellTimeout).ok()) return;
   absl::MutexLock lock(&mutex_);
   told_in_ = view;
 }

@@ -8,6 +8,7 @@
 #include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/time/time.h"
 #include "common/base/clock.h"
 #include "worker/exchange/grpc/shard_control.h"
 
@@ -23,6 +24,9 @@ class PersistentCalls {
     std::function<absl::Status()> failure;                   // why nothing comes any more, or OK
     std::stop_token stop;
   };
+
+  // How long a process that took slot 0 over is told once what it may lack.
+  static constexpr absl::Duration kRetellTimeout = absl::Milliseconds(500);
 
   explicit PersistentCalls(Options options) : options_(std::move(options)) {}
 
