@@ -72,8 +72,8 @@ struct Simulation {
 Simulation Simulate(const PlannedRun& run, const ClusterRates& rates,
                     absl::Span<const LayerTime> layer_times, const SimulationOptions& options = {});
 
-// Predicts the seconds of an iteration, the mean of all but the first. This is the figure by which
-// AUTO decides. It simulates only as many workers and iterations as that needs, and takes about
+// Predicts the seconds of an iteration in a long run: the mean of all but the first or, where workers
+// fall out of step, of the second half. This is the figure by which AUTO decides. It simulates only as many workers and iterations as that needs, and takes about
 // 0.06 s of a processor; plans of many chunks take seconds at most. The arguments are Simulate's.
 double PredictIterationSeconds(const PlannedRun& run, const ClusterRates& rates,
                                absl::Span<const LayerTime> layer_times);

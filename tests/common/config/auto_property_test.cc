@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <catch2/catch.hpp>
 #include <iostream>
+#include <numeric>
 #include <random>
 #include <string>
 #include <vector>
@@ -67,10 +68,10 @@ std::string DrawCluster(Dice* dice) {
   return text;
 }
 
-// The mean time of an iteration after the first. Every worker is simulated, and for longer than
-// AUTO simulates its alternatives.
+// The mean time of an iteration in a long run: workers may take tens of iterations to fall out of
+// step. Every worker is simulated, and for longer than AUTO simulates its alternatives.
 double MeanSeconds(const PlannedConfig& config) {
-  constexpr int kIterations = 20;
+  constexpr int kIterations = 80;
   ClusterRates rates = ConfiguredRates(config.proto());
   ConvertLinks(Framing(), &rates);
   const auto layer_times = PredictedLayerTimes(config.model(), config.proto());
@@ -78,13 +79,14 @@ double MeanSeconds(const PlannedConfig& config) {
   const Simulation simulation =
       Simulate(config.planned_run(), rates, *layer_times,
                {.iterations = kIterations, .representatives = config.workers()});
-  return (simulation.seconds() - simulation.iteration_seconds.front()) / (kIterations - 1);
+  const std::vector<double>& each = simulation.iteration_seconds;
+  return std::accumulate(each.begin() + kIterations / 2, each.end(), 0.0) / (kIterations / 2);
 }
 
 TEST_CASE("AUTO is at most 3 % slower than the best fixed scheme") {
   const uint64_t first_seed = std::random_device()();
   double largest = 0;
-  for (uint64_t seed = first_seed; seed < first_seed + 40; ++seed) {
+  for (uint64_t seed = first_seed; seed < first_seed + 12; ++seed) {
     Dice dice(seed);
     const std::string text = DrawCluster(&dice);
     CAPTURE(seed, text);
