@@ -194,7 +194,7 @@ absl::Status ClientWorker::BeginAssignment(int array, std::vector<uint64_t> step
   }
   if (config_.proto().update().policy() != Update::SYNC) {
     return absl::FailedPreconditionError(
-        "values cannot be assigned under ASYNC, where the workers have no iteration in common; "
+        "values can be assigned under SYNC only, where the workers have iterations in common; "
         "allowed: under SYNC");
   }
   const absl::Status begun =

@@ -82,9 +82,13 @@ void VisitPaths(ClusterConfig* config, const std::function<void(std::string*)>& 
 }
 
 void SetDefaults(ClusterConfig* config) {
+  if (config->update().policy() == Update::SSP && config->update().staleness() == 0) {
+    config->mutable_update()->set_policy(Update::SYNC);
+    config->mutable_update()->clear_staleness();
+  }
   if (!config->exchange().has_schedule()) {
     const Update& update = config->update();
-    const bool worker_clips = update.clip_global_norm() > 0 && update.policy() == Update::ASYNC;
+    const bool worker_clips = update.clip_global_norm() > 0 && IsAsynchronous(update);
     const bool needs_whole = worker_clips || update.non_finite() == Update::SKIP;
     const auto early =
         config->model().has_from_workers() ? ExchangeConfig::BACKWARD : ExchangeConfig::FULL;

@@ -16,6 +16,13 @@ void VisitPaths(ClusterConfig* config, const std::function<void(std::string*)>& 
 // know these defaults. common/placement/model_checks.h sets those that depend on the model.
 void SetDefaults(ClusterConfig* config);
 
+// Whether each gradient is an update by itself, so that workers have no iteration in common. SSP
+// with staleness 0 becomes SYNC (SetDefaults).
+inline bool IsAsynchronous(const Update& update) {
+  return update.policy() == Update::ASYNC ||
+         (update.policy() == Update::SSP && update.staleness() > 0);
+}
+
 // Whether the shards clip the mean gradient by its norm (Config::clips_mean).
 inline bool ClipsMean(const ClusterConfig& config) {
   return config.update().policy() == Update::SYNC && config.update().clip_global_norm() > 0;

@@ -11,6 +11,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "common/config/config_address.h"
+#include "common/config/config_contract.h"
 #include "common/config/config_text.h"
 #include "common/config/shard_rates.h"
 
@@ -112,10 +113,23 @@ void ValidateUpdate(const Update& update, FieldProblems* problems) {
   if (update.policy() == Update::POLICY_UNSPECIFIED) {
     problems->Add("update.policy", Missing(update, "policy"));
   }
-  if (update.deterministic() && update.policy() == Update::ASYNC) {
-    problems->Add("update.deterministic", "is true with policy ASYNC, allowed: only with SYNC",
+  if (update.deterministic() && IsAsynchronous(update)) {
+    problems->Add("update.deterministic",
+                  absl::StrCat("is true with policy ", Update::Policy_Name(update.policy()),
+                               ", allowed: only with SYNC"),
                   {"update.policy"});
   }
+  const bool is_ssp = update.policy() == Update::SSP;
+  if (is_ssp && !update.has_staleness()) {
+    problems->Add("update.staleness",
+                  "is missing with policy SSP, allowed: a number of at least 0, by how many "
+                  "iterations a worker may be ahead of the slowest (0 is SYNC)",
+                  {"update.policy"});
+  }
+  ValidateUse(update.has_staleness(), is_ssp, "update.staleness", "update.policy",
+              Update::Policy_Name(update.policy()), "SSP", problems);
+  problems->Require(update.staleness() >= 0, "update.staleness", update.staleness(),
+                    "at least 0 (0 is SYNC)");
   problems->Require(IsAtLeastZero(update.clip_value()), "update.clip_value", update.clip_value(),
                     kAtLeastZero);
   problems->Require(IsAtLeastZero(update.clip_global_norm()), "update.clip_global_norm",
@@ -167,9 +181,8 @@ void ValidateExchangeSchedule(const ClusterConfig& config, FieldProblems* proble
                                "allowed: SEQUENTIAL, or without ", field),
                   {field});
   };
-  const bool is_async = config.update().policy() == Update::ASYNC;
-  refuse(is_async && config.update().clip_global_norm() != 0, "update.clip_global_norm",
-         "update.clip_global_norm under ASYNC");
+  refuse(IsAsynchronous(config.update()) && config.update().clip_global_norm() != 0,
+         "update.clip_global_norm", "update.clip_global_norm under ASYNC or SSP");
   refuse(config.update().non_finite() == Update::SKIP, "update.non_finite",
          "update.non_finite: SKIP");
 }

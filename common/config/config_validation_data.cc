@@ -4,6 +4,7 @@
 #include <string>
 
 #include "absl/strings/str_cat.h"
+#include "common/config/config_contract.h"
 #include "common/config/config_validation.h"
 
 namespace evenshard {
@@ -154,11 +155,12 @@ void ValidateFromWorkers(const ClusterConfig& config, FieldProblems* problems) {
   refuse(config.has_data(), "data", kPrograms);
   refuse(config.has_compute(), "compute", kPrograms);
   const Update& update = config.update();
-  problems->Require(update.policy() != Update::ASYNC || update.clip_global_norm() == 0,
-                    "update.clip_global_norm", update.clip_global_norm(),
-                    "0 with ASYNC and model.from_workers: each push is an update by itself, and the"
-                    " workers' own program clips it, with the schedule SEQUENTIAL",
-                    {"update.policy"});
+  problems->Require(
+      !IsAsynchronous(update) || update.clip_global_norm() == 0, "update.clip_global_norm",
+      update.clip_global_norm(),
+      "0 with ASYNC or SSP and model.from_workers: each push is an update by itself, and the"
+      " workers' own program clips it, with the schedule SEQUENTIAL",
+      {"update.policy"});
 }
 
 void ValidateInitialParameters(const ModelSpec& model, FieldProblems* problems) {

@@ -1,6 +1,7 @@
 #include <string>
 
 #include "absl/strings/str_cat.h"
+#include "common/config/config_contract.h"
 #include "common/config/config_validation.h"
 #include "common/config/optimizer_numbers.h"
 #include "common/config/optimizer_rules.h"
@@ -128,7 +129,7 @@ void ValidateMean(const ClusterConfig& config, FieldProblems* problems) {
          "what is not finite reaches all workers");
   refuse(config.recovery().has_checkpoint(), "recovery.checkpoint",
          "the shards have no parameters that could be saved");
-  problems->Require(config.update().policy() != Update::ASYNC, "update.policy",
+  problems->Require(!IsAsynchronous(config.update()), "update.policy",
                     Update::Policy_Name(config.update().policy()),
                     "SYNC with optimizer.kind MEAN, the mean over all workers", {"optimizer.kind"});
   problems->Require(config.model().has_from_workers(), "optimizer.kind", "MEAN",

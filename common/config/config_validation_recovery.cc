@@ -7,6 +7,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "common/config/config_address.h"
+#include "common/config/config_contract.h"
 #include "common/config/config_validation.h"
 #include "common/config/optimizer_arrays.h"
 
@@ -24,10 +25,12 @@ void ValidateCheckpoint(const ClusterConfig& config, FieldProblems* problems) {
       problems->Require(checkpoint.every_iterations() >= 1, "recovery.checkpoint.every_iterations",
                         checkpoint.every_iterations(), "at least 1");
       // Each worker has iterations of its own.
-      if (config.update().policy() == Update::ASYNC) {
+      if (IsAsynchronous(config.update())) {
         problems->Add("recovery.checkpoint.every_iterations",
-                      "is set with update.policy ASYNC, under which the run as a whole has no "
-                      "iterations, allowed: recovery.checkpoint.every_seconds in its place",
+                      absl::StrCat("is set with update.policy ",
+                                   Update::Policy_Name(config.update().policy()),
+                                   ", under which the run as a whole has no iterations, allowed: "
+                                   "recovery.checkpoint.every_seconds in its place"),
                       {"update.policy"});
       }
       break;

@@ -19,7 +19,7 @@ from evenshard import _programs, errors
 _MOST_PROCESSES = 1024  # of each kind
 # The field of the config that each argument sets, and its values.
 _CHOICES = {
-    "policy": ("update.policy", ("SYNC", "ASYNC")),
+    "policy": ("update.policy", ("SYNC", "ASYNC", "SSP")),
     "partition": ("partition.scheme", ("STRIPED", "MEMORY_BASED", "LAYER_BASED")),
     "schedule": ("exchange.schedule", ("BACKWARD", "FULL", "SEQUENTIAL")),
 }
@@ -50,6 +50,7 @@ def launch(
     shards: int | None = None,
     arguments: Iterable[str] = (),
     policy: str | None = None,
+    staleness: int | None = None,
     partition: str | None = None,
     schedule: str | None = None,
     optimizer: str | None = None,
@@ -79,7 +80,8 @@ def launch(
 
     workers, shards: how many; 1 of each if not given.
     arguments: of the script.
-    policy: SYNC (if not given) or ASYNC.
+    policy: SYNC (if not given), ASYNC or SSP.
+    staleness: of SSP, how many iterations a worker may be ahead of the slowest; 0 is SYNC.
     partition: STRIPED (if not given), MEMORY_BASED or LAYER_BASED.
     schedule: BACKWARD (if not given), FULL or SEQUENTIAL.
     optimizer: an OptimizerConfig in text format. None: the script brings its optimizer.
@@ -115,7 +117,7 @@ def launch(
     choices = {"policy": policy, "partition": partition, "schedule": schedule}
     texts = {"optimizer": optimizer, "recovery": recovery}
     by_argument = {
-        **_count_changes(workers, shards), **_choice_changes(named, choices),
+        **_count_changes(workers, shards, staleness), **_choice_changes(named, choices),
         **_text_changes(named, texts),
     }
     changes = [*by_argument.values(), *_own_overrides(named("overrides"), overrides)]
@@ -156,7 +158,7 @@ def _check_counts(named, **counts):
             raise errors.ConfigError(f"{named(name)}: is {count}, allowed: 1 to {_MOST_PROCESSES}")
 
 
-def _count_changes(workers, shards):
+def _count_changes(workers, shards, staleness):
     """What the caller has given, as overrides of a config by argument, here and in the next two."""
     changes = {}
     if workers is not None:
@@ -164,6 +166,8 @@ def _count_changes(workers, shards):
     if shards is not None:
         addresses = ", ".join(['{address: "127.0.0.1:0"}'] * shards)
         changes["shards"] = f"shard=[{addresses}]"
+    if staleness is not None:
+        changes["staleness"] = f"update.staleness={staleness}"
     return changes
 
 

@@ -32,7 +32,7 @@ SlotReplica::SlotReplica(const PlannedConfig* config, int slot,
     : config_(*config), slot_(slot), store_(std::move(store)), places_(store_->chunks().size()) {
   for (Place& place : places_) place.is_filled = is_complete;
   if (!is_complete) store_->ForgetNorm();
-  if (config_.proto().update().policy() != Update::ASYNC) return;
+  if (config_.proto().update().policy() == Update::SYNC) return;
   for (StoredChunk& chunk : store_->chunks()) {
     absl::MutexLock lock(&chunk.mutex);
     chunk.mutable_clock().next_iteration.resize(config_.workers());
@@ -78,7 +78,7 @@ absl::Status SlotReplica::CheckSender(uint64_t view, uint64_t primary_incarnatio
 
 absl::Status SlotReplica::CheckChange(const Chunk& chunk, const ReplicaMessage& message) const {
   const ReplicaChunk& header = message.header;
-  const bool is_async = config_.proto().update().policy() == Update::ASYNC;
+  const bool is_async = config_.proto().update().policy() != Update::SYNC;
   if (header.has_worker() != is_async ||
       header.worker() >= static_cast<uint32_t>(config_.workers())) {
     return absl::InvalidArgumentError(

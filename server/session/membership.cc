@@ -176,7 +176,7 @@ std::vector<Membership::Absence> Membership::LoseWithoutStream() {
     if (GraceLeft(member) > absl::ZeroDuration()) continue;
     EndSession(member, WorkerStats::LOST);
     lost.push_back(
-        {static_cast<uint32_t>(rank),
+        {static_cast<uint32_t>(rank), member.incarnation,
          member.took_part
              ? absl::StrCat("its connection ended before it left, and it was not back "
                             "within ",

@@ -76,6 +76,7 @@ class Membership {
   // A worker that has lost its rank, and how: "it joined and opened no stream within 10s".
   struct Absence {
     uint32_t rank;
+    uint64_t incarnation;
     std::string how;
   };
   // Takes the rank of every worker that has had no stream for too long.

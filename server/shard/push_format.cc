@@ -38,7 +38,7 @@ absl::Status CheckAssigned(const PlannedConfig& config, const GradientHeader& he
   } else if (is_initial && header.worker == 0 && header.absent) {
     problem = "the initial parameters are needed, and `absent` brings none";
   } else if (!is_initial && config.proto().update().policy() != Update::SYNC) {
-    problem = "under ASYNC the workers have no exchange in common; allowed under SYNC";
+    problem = "the workers have an exchange in common under SYNC only";
   } else if (header.hyperparameters != Hyperparameters()) {
     problem = absl::StrCat(ToText(header.hyperparameters), " goes with a gradient only");
   }

@@ -60,6 +60,10 @@ absl::StatusOr<SlotPosition> Shard::Adopt(const View& view) {
                      .worker_sets = std::make_shared<const WorkerSets>(view, config_.workers()),
                      .worker_set_changes = view.worker_set_changes(),
                      .handing_over = view.slot(index_).handing_over()};
+  for (int rank = 0; rank < view.worker_size(); ++rank) {
+    const WorkerView::State state = view.worker(rank).state();
+    if (state == WorkerView::LOST || state == WorkerView::FINISHED) adopted.left.push_back(rank);
+  }
   {
     absl::MutexLock lock(&view_mutex_);
     worker_sets_ = adopted.worker_sets;
@@ -156,7 +160,7 @@ absl::StatusOr<JoinResponse> Shard::Join(const JoinRequest& request, const std::
   response.set_history(history_);
   // The fence of WorkerSession: this acquires every chunk's lock, so a push of the last incarnation
   // has been counted after it, or never will be.
-  const UpdatePolicy::Start start = policy_->StartOf(request.worker());
+  const UpdatePolicy::Start start = policy_->Join(request.worker(), request.incarnation());
   response.set_start_iteration(start.iteration);
   response.set_assignments(start.assignments);
   response.set_recent_assignments(start.recent_assignments);
@@ -167,6 +171,7 @@ absl::Status Shard::Leave(const LeaveRequest& request) {
   const bool failed = !request.error().empty();
   ASSIGN_OR_RETURN(const bool took_part, membership_.Leave(request.worker(), request.incarnation(),
                                                            failed, request.view()));
+  policy_->Leave(request.worker(), request.incarnation());
   snapshots_.WakeAll();
   // A worker that has not taken part yet can be started again without harm. With views, the
   // coordinator decides.
@@ -198,14 +203,16 @@ void Shard::CloseStream(WorkerSession* session) {
       if (failure().ok()) spdlog::info("worker {} has no connection left", session->rank());
       return;
     case Membership::AfterStream::kLost:
-      WorkerLost(session->rank(), "its connection ended before it left");
+      WorkerLost(session->rank(), session->incarnation(), "its connection ended before it left");
   }
 }
 
-void Shard::WorkerLost(uint32_t rank, absl::string_view how) {
+void Shard::WorkerLost(uint32_t rank, uint64_t incarnation, absl::string_view how) {
   const std::string worker = membership_.Describe(rank);
   if (failure().ok()) spdlog::warn("lost {}: {}", worker, std::string(how));
-  if (config_.proto().update().policy() != Update::SYNC || view_ != 0) return;
+  if (view_ != 0) return;
+  policy_->Leave(rank, incarnation);
+  if (config_.proto().update().policy() != Update::SYNC) return;
   Fail(absl::UnavailableError(
       absl::StrCat(worker, " was lost: ", how, ", and SYNC needs every worker")));
 }
@@ -259,7 +266,7 @@ void Shard::CheckWaits() {
   // With views, the coordinator decides which workers are lost.
   for (const Membership::Absence& absence :
        view_ == 0 ? membership_.LoseWithoutStream() : std::vector<Membership::Absence>()) {
-    WorkerLost(absence.rank, absence.how);
+    WorkerLost(absence.rank, absence.incarnation, absence.how);
   }
   snapshots_.ReleaseMemory();
   if (const absl::Status refused = this->refused(); !refused.ok()) Fail(refused);
@@ -268,7 +275,10 @@ void Shard::CheckWaits() {
   // will never push, but one whose push is found missing may push and leave right afterwards.
   const std::vector<uint32_t> left = membership_.HaveLeft();
   const PendingUpdates updates = policy_->PendingUpdates();
-  if (const absl::Status status = CheckNoneHasFinished(updates, left, membership_); !status.ok()) {
+  // Under SSP nobody waits for a worker that has finished.
+  const bool is_sync = config_.proto().update().policy() == Update::SYNC;
+  if (const absl::Status status = CheckNoneHasFinished(updates, left, membership_);
+      is_sync && !status.ok()) {
     return Fail(status);
   }
   const UpdatePolicy::Pending* const oldest = Oldest(updates);

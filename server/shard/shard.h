@@ -212,7 +212,7 @@ class Shard {
                     std::shared_ptr<ReplySink> sink);
   // Logs that a worker is lost. Under SYNC without views, fails the run. `how` completes "worker 2
   // was lost: ".
-  void WorkerLost(uint32_t rank, absl::string_view how);
+  void WorkerLost(uint32_t rank, uint64_t incarnation, absl::string_view how);
   // Returns until when updates have waited for the coordinator: until now if the view has no holder
   // of a rank that some update waits for, or no primary of some slot, and otherwise until the
   // latest of these ranks got its holder. The coordinator decides how long that lasts, and

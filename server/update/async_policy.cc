@@ -1,6 +1,16 @@
+// A push under ASYNC and SSP, step by step:
+//   1. Push checks, under the chunk's lock, that the push counts: its view, its session, and its
+//      iteration, which is not before the worker's clock. A repeat is answered and not counted.
+//   2. Apply makes it an update by itself, and tells the observers.
+//   3. Answer releases the reply: under SSP when no other worker is too far behind
+//   (StalenessBound),
+//      and under both when the observers have the change (Confirm). The push itself may let others
+//      go on (Release).
+
 #include "server/update/async_policy.h"
 
 #include <algorithm>
+#include <limits>
 #include <string>
 #include <utility>
 
@@ -11,8 +21,11 @@
 namespace evenshard {
 
 AsyncPolicy::AsyncPolicy(const PlannedConfig& config, ParameterStore* store,
-                         ChunkObservers observers)
-    : counters_(&store->counters()), observers_(std::move(observers)) {
+                         ChunkObservers observers, const Clock* clock)
+    : counters_(&store->counters()), observers_(std::move(observers)), clock_(clock) {
+  if (config.proto().update().policy() == Update::SSP) {
+    bound_.emplace(config.proto().update().staleness(), config.workers());
+  }
   const auto view = std::make_shared<const PolicyView>();
   for (StoredChunk& chunk : store->chunks()) {
     History& history = histories_.emplace_back(&chunk);
@@ -33,10 +46,10 @@ absl::Status AsyncPolicy::Push(int index, WorkerSession& session, Gradient gradi
     chunk.mutex.AssertHeld();  // the same mutex, as clang's analysis does not see
     ASSIGN_OR_RETURN(const bool is_taken, IsTaken(history.view.get(), session, header));
     if (!is_taken) return absl::OkStatus();
-    uint64_t& next = chunk.mutable_clock().next_iteration[header.worker];
+    const uint64_t next = chunk.clock().next_iteration[header.worker];
     if (header.iteration < next) {
       CountPush(PushOutcome::kRepeated, chunk, gradient, session, counters_);
-    } else if (header.iteration - next > kMaxGap) {
+    } else if (header.iteration - next > kMaxGap && !bound_.has_value()) {
       return WrongIteration(
           chunk, header,
           absl::StrCat(next > 0 ? absl::StrCat("up to ", next - 1, " (repeats) or ") : "",
@@ -53,33 +66,83 @@ absl::Status AsyncPolicy::Push(int index, WorkerSession& session, Gradient gradi
                                : absl::FailedPreconditionError(refusal);
       }
       CountPush(OutcomeOf(header), chunk, gradient, session, counters_);
-      next = header.iteration + 1;
-      ChunkClock& clock = chunk.mutable_clock();
-      // Where values are assigned, no iteration lies before them.
-      const uint64_t behind = std::min(header.iteration, clock.assignments);
-      ChunkChange change{.rate = {.iteration = static_cast<int64_t>(header.iteration - behind),
-                                  .pushed = header.hyperparameters},
-                         .workers = {header.worker}};
-      if (header.assigned.has_value()) change.rate.assigned = {.array = *header.assigned};
-      if (header.has_data()) {
-        change.encoding = static_cast<Encoding>(header.encoding);
-        const absl::Status applied =
-            chunk.ApplyGradient(gradient.data, change.encoding, change.scale, change.rate);
-        if (!applied.ok()) {
-          observers_.ChangeFailed(applied);
-          return applied;
-        }
-        if (header.assigned.has_value()) clock.CountExchange(/*assigned=*/true);
-        change.gradient = std::move(gradient.data);
-        change.owner = std::move(gradient.owner);
-      }
-      const std::optional<uint64_t> number = observers_.Changed(index, chunk, change);
-      if (number.has_value()) history.unconfirmed.Begin(*number);
+      RETURN_IF_ERROR(Apply(index, history, std::move(gradient)));
     }
-    history.unconfirmed.Add({std::move(sink), header.iteration}, released);
+    Answer(history, header, std::move(sink), released);
+    Release(history, released);
   }
   SendReplies(chunk.info().id, released);
   return absl::OkStatus();
+}
+
+absl::Status AsyncPolicy::Apply(int index, History& history, Gradient gradient) {
+  StoredChunk& chunk = *history.chunk;
+  chunk.mutex.AssertHeld();  // the same mutex, as clang's analysis does not see
+  const GradientHeader& header = gradient.header;
+  ChunkClock& clock = chunk.mutable_clock();
+  clock.next_iteration[header.worker] = header.iteration + 1;
+  // Where values are assigned, no iteration lies before them.
+  const uint64_t behind = std::min(header.iteration, clock.assignments);
+  ChunkChange change{.rate = {.iteration = static_cast<int64_t>(header.iteration - behind),
+                              .pushed = header.hyperparameters},
+                     .workers = {header.worker}};
+  if (header.assigned.has_value()) change.rate.assigned = {.array = *header.assigned};
+  if (header.has_data()) {
+    change.encoding = static_cast<Encoding>(header.encoding);
+    const absl::Status applied =
+        chunk.ApplyGradient(gradient.data, change.encoding, change.scale, change.rate);
+    if (!applied.ok()) {
+      observers_.ChangeFailed(applied);
+      return applied;
+    }
+    if (header.assigned.has_value()) clock.CountExchange(/*assigned=*/true);
+    change.gradient = std::move(gradient.data);
+    change.owner = std::move(gradient.owner);
+  }
+  const std::optional<uint64_t> number = observers_.Changed(index, chunk, change);
+  if (number.has_value()) history.unconfirmed.Begin(*number);
+  return absl::OkStatus();
+}
+
+void AsyncPolicy::Answer(History& history, const GradientHeader& header,
+                         std::shared_ptr<ReplySink> sink, std::vector<DueReply>& released) {
+  if (!bound_.has_value() ||
+      bound_->MayGoOn(header.iteration, history.chunk->clock().next_iteration)) {
+    history.unconfirmed.Add({std::move(sink), header.iteration}, released);
+    return;
+  }
+  auto waiting = std::find_if(history.waiting.begin(), history.waiting.end(),
+                              [&](const Waiting& each) { return each.rank == header.worker; });
+  if (waiting != history.waiting.end() && waiting->iteration != header.iteration) {
+    history.waiting.erase(waiting);  // of a start that the worker has given up
+    waiting = history.waiting.end();
+  }
+  if (waiting == history.waiting.end()) {
+    waiting = history.waiting.insert(
+        waiting, {.rank = header.worker, .iteration = header.iteration, .since = clock_->Now()});
+  }
+  AddSink(std::move(sink), waiting->sinks);
+}
+
+void AsyncPolicy::Release(History& history, std::vector<DueReply>& released) {
+  std::erase_if(history.waiting, [&](Waiting& waiting) ABSL_NO_THREAD_SAFETY_ANALYSIS {
+    if (!bound_->MayGoOn(waiting.iteration, history.chunk->clock().next_iteration)) return false;
+    for (std::shared_ptr<ReplySink>& sink : waiting.sinks) {
+      history.unconfirmed.Add({std::move(sink), waiting.iteration}, released);
+    }
+    return true;
+  });
+}
+
+void AsyncPolicy::ReleaseAll() {
+  for (History& history : histories_) {
+    std::vector<DueReply> released;
+    {
+      absl::MutexLock lock(&history.chunk->mutex);
+      Release(history, released);
+    }
+    SendReplies(history.chunk->info().id, released);
+  }
 }
 
 bool AsyncPolicy::Counts(int index, const GradientHeader& header) const {
@@ -95,6 +158,7 @@ absl::StatusOr<SlotPosition> AsyncPolicy::Adopt(const PolicyView& view) {
     absl::MutexLock lock(&history.chunk->mutex);
     history.view = shared;
   }
+  if (bound_.has_value() && bound_->Leave(view.left)) ReleaseAll();
   return SlotPosition();
 }
 
@@ -110,25 +174,60 @@ void AsyncPolicy::Confirm(int index, uint64_t change) {
 
 void AsyncPolicy::Abandon() {
   for (History& history : histories_) {
-    UnconfirmedReplies unconfirmed;  // destroyed after unlocking, because streams may end with it
+    // Destroyed after unlocking, because streams may end with them.
+    std::vector<Waiting> waiting;
+    UnconfirmedReplies unconfirmed;
     absl::MutexLock lock(&history.chunk->mutex);
     history.view = nullptr;
+    history.waiting.swap(waiting);
     std::swap(history.unconfirmed, unconfirmed);
   }
 }
 
-UpdatePolicy::Start AsyncPolicy::StartOf(uint32_t rank) const {
+UpdatePolicy::Start AsyncPolicy::Join(uint32_t rank, uint64_t incarnation) {
   Start start;
+  uint64_t others = 0;  // SSP: the least clock of the others, at the chunk where it is largest
   for (const History& history : histories_) {
     absl::ReaderMutexLock lock(&history.chunk->mutex);
     // Worker 0 was lost in the middle of giving the initial parameters, or a checkpoint has
     // this chunk as it was before that. The others answer the push as a repeat.
-    if (history.chunk->NeedsInitial()) return {};
+    if (history.chunk->NeedsInitial()) {
+      start = {};
+      others = 0;
+      break;
+    }
     const ChunkClock& clock = history.chunk->clock();
     start.iteration = std::max(start.iteration, clock.next_iteration[rank]);
     start.assignments = std::min(start.iteration, clock.assignments);
+    if (!bound_.has_value()) continue;
+    others = std::max(others, bound_->LeastOfOthers(rank, clock.next_iteration).value_or(0));
   }
+  if (!bound_.has_value()) return start;
+  const bool comes_back = bound_->ComesBack(rank, incarnation);
+  if (comes_back) start.iteration = std::max(start.iteration, others);
+  bound_->Join(rank, incarnation, comes_back ? start.iteration : 0);
   return start;
+}
+
+void AsyncPolicy::Leave(uint32_t rank, uint64_t incarnation) {
+  if (bound_.has_value() && bound_->Leave(rank, incarnation)) ReleaseAll();
+}
+
+std::vector<UpdatePolicy::Pending> AsyncPolicy::PendingUpdates() const {
+  std::vector<Pending> pending;
+  if (!bound_.has_value()) return pending;  // nothing waits
+  for (const History& history : histories_) {
+    absl::ReaderMutexLock lock(&history.chunk->mutex);
+    const ChunkClock& clock = history.chunk->clock();
+    for (const Waiting& waiting : history.waiting) {
+      const uint64_t behind = std::min(waiting.iteration, clock.assignments);
+      pending.push_back({.chunk = history.chunk->info().id,
+                         .iteration = waiting.iteration - behind,
+                         .since = waiting.since,
+                         .missing = bound_->Missing(waiting.iteration, clock.next_iteration)});
+    }
+  }
+  return pending;
 }
 
 }  // namespace evenshard

@@ -13,7 +13,7 @@ std::unique_ptr<UpdatePolicy> MakeUpdatePolicy(const PlannedConfig& config, Para
   if (config.proto().update().policy() == Update::SYNC) {
     return std::make_unique<SyncPolicy>(config, store, std::move(observers), clock, clipping);
   }
-  return std::make_unique<AsyncPolicy>(config, store, std::move(observers));
+  return std::make_unique<AsyncPolicy>(config, store, std::move(observers), clock);
 }
 
 }  // namespace evenshard

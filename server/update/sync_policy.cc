@@ -75,13 +75,6 @@ absl::Status SyncPolicy::Push(int index, WorkerSession& session, Gradient gradie
   return taken;
 }
 
-void SyncPolicy::AddSink(std::shared_ptr<ReplySink> sink, Sinks& sinks) {
-  constexpr size_t kMost = 8;
-  if (std::find(sinks.begin(), sinks.end(), sink) != sinks.end()) return;
-  if (sinks.size() == kMost) sinks.erase(sinks.begin());
-  sinks.push_back(std::move(sink));
-}
-
 absl::Status SyncPolicy::TakeNew(int index, Gather& gather, WorkerSession& session,
                                  Gradient gradient, std::shared_ptr<ReplySink> sink,
                                  std::vector<DueReply>& released) {
@@ -273,7 +266,7 @@ void SyncPolicy::Complete(int index, Gather& gather, ChunkChange change,
   }
   const std::optional<uint64_t> number = observers_.Changed(index, *gather.chunk, change);
   if (number.has_value()) gather.unconfirmed.Begin(*number);
-  const auto release = [&](Sinks& sinks, uint64_t answered)
+  const auto release = [&](ReplySinks& sinks, uint64_t answered)
                            ABSL_EXCLUSIVE_LOCKS_REQUIRED(gather.chunk->mutex) {
                              for (std::shared_ptr<ReplySink>& sink : sinks) {
                                gather.unconfirmed.Add({std::move(sink), answered}, released);
@@ -346,7 +339,7 @@ void SyncPolicy::Confirm(int index, uint64_t change) {
   SendReplies(gather.chunk->info().id, due);
 }
 
-UpdatePolicy::Start SyncPolicy::StartOf(uint32_t rank) const {
+UpdatePolicy::Start SyncPolicy::Join(uint32_t, uint64_t) {
   Start start{.iteration = std::numeric_limits<uint64_t>::max()};
   for (const Gather& gather : gathers_) {
     absl::ReaderMutexLock lock(&gather.chunk->mutex);

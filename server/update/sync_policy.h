@@ -14,6 +14,7 @@
 #include "server/update/clipping.h"
 #include "server/update/push_checks.h"
 #include "server/update/push_pacing.h"
+#include "server/update/reply_sinks.h"
 #include "server/update/unconfirmed_replies.h"
 #include "server/update/update_policy.h"
 
@@ -32,7 +33,9 @@ class SyncPolicy final : public UpdatePolicy {
   absl::StatusOr<SlotPosition> Adopt(const PolicyView& view) override;
   absl::Status Resume(int index) override;
   void Confirm(int index, uint64_t change) override;
-  Start StartOf(uint32_t rank) const override;
+  Start Join(uint32_t rank, uint64_t incarnation) override;
+  // An update waits for the workers of its worker set, whoever has left.
+  void Leave(uint32_t, uint64_t) override {}
   void Abandon() override;
   // In deterministic order, the slowest worker may itself wait until a lower rank that is ahead has
   // pushed, so pacing could stop both.
@@ -46,13 +49,9 @@ class SyncPolicy final : public UpdatePolicy {
   std::vector<Pending> PendingUpdates() const override;
 
  private:
-  using Sinks = absl::InlinedVector<std::shared_ptr<ReplySink>, 1>;
-
   struct Pushed {
     bool here = false;  // this worker's push of the iteration has come
-    // The streams that the push came on, which all get its reply, the oldest first. A push on a
-    // stream that the worker has given up may be overtaken by its repetition on another one.
-    Sinks sinks = {};
+    ReplySinks sinks = {};
     // The gradient until it is added: in deterministic order until all lower ranks' are, and
     // otherwise only where it completes an update that may not be made yet.
     std::optional<Gradient> held;
@@ -63,7 +62,7 @@ class SyncPolicy final : public UpdatePolicy {
   struct Onlooker {
     uint32_t rank;
     uint64_t iteration;
-    Sinks sinks = {};
+    ReplySinks sinks = {};
   };
 
   // The next update of a chunk, for which gradients are being gathered.
@@ -96,8 +95,6 @@ class SyncPolicy final : public UpdatePolicy {
 
   using Gradients = absl::InlinedVector<Gradient, 1>;
 
-  // Has replies go to a further stream. Only the latest few streams of a push can still be open.
-  static void AddSink(std::shared_ptr<ReplySink> sink, Sinks& sinks);
   // Takes a push of the iteration that the chunk is at, or of one to come.
   absl::Status TakeNew(int index, Gather& gather, WorkerSession& session, Gradient gradient,
                        std::shared_ptr<ReplySink> sink, std::vector<DueReply>& released)

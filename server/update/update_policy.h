@@ -20,6 +20,8 @@ struct PolicyView {
   std::shared_ptr<const WorkerSets> worker_sets = nullptr;
   bool worker_set_changes = false;  // see View.worker_set_changes
   bool handing_over = false;        // no push is taken
+  // The ranks that have finished, or are lost and not waited for.
+  std::vector<uint32_t> left = {};
 };
 
 // Where a slot stands: see ProcessState.Position.
@@ -38,14 +40,17 @@ struct SlotPosition {
 // the mean with zeros, and if all do there is no update. With update.deterministic, gradients are
 // added up in the order of ranks, and early ones are held where they were received.
 //
-// ASYNC (Dean et al. 2012, Downpour SGD) applies and answers each gradient at once.
+// ASYNC (Dean et al. 2012, Downpour SGD) applies and answers each gradient at once. SSP applies it
+// at once, and answers when the worker is not too far ahead of the others (StalenessBound). What is
+// said of ASYNC elsewhere holds for SSP too.
 //
-// Both recognise a push that they have counted before by its worker and iteration, and answer it
-// without counting it again. Both count a push only while its session holds the rank and if it is
+// All recognise a push that they have counted before by its worker and iteration, and answer it
+// without counting it again. They count a push only while its session holds the rank and if it is
 // of the present view.
 class UpdatePolicy {
  public:
-  // An update that some workers have pushed for and others have not.
+  // An update that some workers have pushed for and others have not or, under SSP, a push whose
+  // reply waits for others.
   struct Pending {
     uint32_t chunk;                 // its id
     uint64_t iteration;             // of training
@@ -96,7 +101,10 @@ class UpdatePolicy {
     uint64_t assignments = 0;
     uint64_t recent_assignments = 0;
   };
-  virtual Start StartOf(uint32_t rank) const = 0;
+  // A worker takes a rank.
+  virtual Start Join(uint32_t rank, uint64_t incarnation) = 0;
+  // It has finished or is lost, which Adopt may say too. Has no effect after the next one's Join.
+  virtual void Leave(uint32_t rank, uint64_t incarnation) = 0;
 
   // Drops the pushes that wait for other workers, because the run has failed. They get no reply.
   virtual void Abandon() = 0;
@@ -109,7 +117,7 @@ class UpdatePolicy {
   // chunk can come before every worker has received the reply to its last push of that chunk.
   virtual bool RepliesMayBorrow() const = 0;
 
-  // Returns the updates that wait for some worker.
+  // Returns what waits for some worker.
   virtual std::vector<Pending> PendingUpdates() const = 0;
 };
 

@@ -25,7 +25,7 @@ struct Context {
         plant(plant),
         world(scenario.seed),
         disk(&world),
-        oracle(config),
+        oracle(config, scenario.staleness),
         watch(this) {}
 
   const Scenario& scenario;

@@ -24,6 +24,8 @@ constexpr uint64_t kEndSeed = 0xc2b2ae3d27d4eb4f;
 constexpr uint64_t kAssignSeed = 0xbf58476d1ce4e5b9;
 // And whether faults last.
 constexpr uint64_t kLastingSeed = 0x94d049bb133111eb;
+// And whether workers that push at their own pace keep within a bound.
+constexpr uint64_t kSspSeed = 0xe7037ed1a0b428db;
 
 std::string DrawModel(Dice& dice) {
   const int features = dice.Int(7, 10);
@@ -86,7 +88,7 @@ const std::vector<Plant>& AllPlants() {
       Plant::kHidesUnreachable,   Plant::kGivesUpUntaken,       Plant::kMovesCuts,
       Plant::kGivesThirdSlot,     Plant::kEndsWhenFinished,     Plant::kEndsAtReadErrors,
       Plant::kLeavesFolderFree,   Plant::kPublishesUnfenced,    Plant::kTrustsLease,
-      Plant::kForgetsNorms};
+      Plant::kForgetsNorms,       Plant::kAllowsStaleness};
   return plants;
 }
 
@@ -138,6 +140,8 @@ std::string PlantName(Plant plant) {
       return "trusts_lease";
     case Plant::kForgetsNorms:
       return "forgets_norms";
+    case Plant::kAllowsStaleness:
+      return "allows_staleness";
   }
   return "";
 }
@@ -152,6 +156,8 @@ Scenario DrawScenario(uint64_t seed, const Extent& most) {
   scenario.workers = dice.Int(1, 5);
   scenario.etcd = dice.Once(3);
   scenario.sync = !dice.Once(4);
+  Dice ssp_dice(seed ^ kSspSeed);
+  if (!scenario.sync && ssp_dice.Once(2)) scenario.staleness = ssp_dice.Int(1, 4);
   scenario.has_checkpoints = !dice.Once(4);
   scenario.replicas = scenario.processes() > 1 && !dice.Once(3) ? 1 : 0;
   // Afterwards, so that the rest is drawn as without a limit.
@@ -198,8 +204,10 @@ Scenario DrawScenario(uint64_t seed, const Extent& most) {
       "model {\n  ", scenario.from_workers ? DrawDeclaredModel(model_dice) : DrawModel(dice),
       "\n}\n", "partition { scheme: ",
       dice.Pick({"MEMORY_BASED", "STRIPED", scenario.slots <= 2 ? "LAYER_BASED" : "STRIPED"}),
-      " }\n", shards, "workers: ", scenario.workers,
-      "\nupdate { policy: ", scenario.sync ? "SYNC" : "ASYNC",
+      " }\n", shards, "workers: ", scenario.workers, "\nupdate { policy: ",
+      scenario.sync        ? "SYNC"
+      : scenario.staleness ? absl::StrCat("SSP staleness: ", *scenario.staleness)
+                           : "ASYNC",
       deterministic ? " deterministic: true" : "", dice.Once(6) ? " clip_value: 0.5" : "",
       scenario.clips ? absl::StrCat(" clip_global_norm: ", clip_dice.Scale(0.1, 1000)) : "", " }\n",
       "optimizer { kind: ",

@@ -2,6 +2,7 @@
 #define EVENSHARD_TESTS_SIMULATION_SCENARIO_H_
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -29,6 +30,7 @@ enum class Plant {
   kPublishesUnfenced,      // a coordinator publishes in etcd without a look at who else has
   kTrustsLease,            // a ps acts in its roles until it hears that its lease has ended
   kForgetsNorms,           // a replica does not learn the norms by which its chunks were clipped
+  kAllowsStaleness,        // a shard lets workers get further ahead than SSP allows
   // What recovery was once found to do.
   kGivesUpLostSlots,  // a worker waits for a slot that nobody holds only as long as for a shard
   kHidesUnreachable,  // a primary does not say that it cannot reach its replica
@@ -94,6 +96,7 @@ struct Scenario {
   int workers = 2;
   bool etcd = false;  // otherwise launch makes the views
   bool sync = true;
+  std::optional<uint64_t> staleness = {};  // of SSP; without it and `sync` the policy is ASYNC
   bool has_checkpoints = false;
   int replicas = 0;
   bool clips = false;         // the mean gradient by its norm

@@ -53,7 +53,11 @@ SeedRun RunTwice(const Scenario& scenario, const FaultsOf& faults_of, Plant plan
     return run;
   }
   if (verbose) std::fprintf(stdout, "%s\n", run.ToString().c_str());
-  run.outcome = Simulation(scenario, &*config, run.faults, plant, verbose).Run();
+  std::vector<std::string> planted;
+  if (plant == Plant::kAllowsStaleness && scenario.staleness) planted = {"update.staleness=1000"};
+  const absl::StatusOr<PlannedConfig> broken =
+      PlannedConfig::Parse(scenario.config, "scenario", planted);
+  run.outcome = Simulation(scenario, &*broken, run.faults, plant, verbose).Run();
   if (run.outcome.violation.empty() && run.outcome.end == "finished" &&
       reference.end == "finished" && scenario.sync && run.outcome.whole_worker_set &&
       run.outcome.coverage.mixed == 0 && reference.whole_worker_set &&
@@ -170,6 +174,8 @@ bool MayShow(Plant plant, const Scenario& scenario) {
       return scenario.replicas > 0;
     case Plant::kForgetsNorms:
       return scenario.replicas > 0 && scenario.slots > 1 && scenario.clips;
+    case Plant::kAllowsStaleness:
+      return scenario.staleness.has_value() && scenario.workers > 1;
     case Plant::kGivesThirdSlot:
       return scenario.replicas > 0 && scenario.slots > 2;
     case Plant::kHidesUnreachable:

@@ -324,6 +324,7 @@ void WorkerProcess::BeginIteration() {
   if (iteration_ >= *end) {
     step_ = Step::kLeaving;
     context_.has_trained();
+    context_.oracle.Left(context_.oracle.Generation(view_.generation()), rank_);
     Leave(absl::OkStatus());
     return;
   }

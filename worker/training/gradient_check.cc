@@ -12,7 +12,7 @@ namespace evenshard {
 bool GradientCheck::Prepare(absl::Span<float> gradients) const {
   const Update& update = config_.proto().update();
   const bool may_skip = update.non_finite() == Update::SKIP;
-  const double limit = update.policy() == Update::ASYNC ? update.clip_global_norm() : 0;
+  const double limit = update.policy() == Update::SYNC ? 0 : update.clip_global_norm();
   if (!may_skip && limit == 0) return true;
   double parameters = 0, statistics = 0;  // squares of norms
   for (const Tensor& tensor : config_.model().tensors()) {

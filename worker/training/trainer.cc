@@ -340,8 +340,8 @@ absl::StatusOr<BatchResult> Trainer::Compute(LayerHooks& hooks, const Batch& bat
 }
 
 absl::StatusOr<double> Trainer::Evaluate(TrainingExchange& exchange, int64_t iteration) {
-  // Under ASYNC others have updated the parameters since this worker's last reply.
-  if (config_.proto().update().policy() == Update::ASYNC) {
+  // Under ASYNC and SSP others have updated the parameters since this worker's last reply.
+  if (config_.proto().update().policy() != Update::SYNC) {
     RETURN_IF_ERROR(exchange.Pull(buffers_.parameters.span()));
   }
   if (!evaluation_->is_open()) {

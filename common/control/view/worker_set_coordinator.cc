@@ -18,6 +18,10 @@ constexpr int kMostWorkerSets = 1000;
 // From the iteration after the next one on: those until then may have begun already.
 constexpr uint64_t kAheadOfJoin = 2;
 
+bool IsAbsent(const WorkerView& worker) {
+  return worker.state() == WorkerView::ABSENT || worker.state() == WorkerView::LOST;
+}
+
 void SetState(WorkerView::State state, uint64_t incarnation, WorkerView* worker) {
   worker->set_state(state);
   worker->set_incarnation(incarnation);
@@ -56,6 +60,10 @@ bool WorkerSetCoordinator::ChangesWorkerSets() const {
   return settings_.synchronous && settings_.worker_loss == Recovery::CONTINUE;
 }
 
+bool WorkerSetCoordinator::GoesOnAsynchronously() const {
+  return !settings_.synchronous && settings_.worker_loss == Recovery::CONTINUE;
+}
+
 std::string WorkerSetCoordinator::Fate(uint32_t rank) const {
   const std::string& reason = workers_[rank].reason;
   return absl::StrCat("worker ", rank, " ", reason.empty() ? "did not come" : reason);
@@ -83,6 +91,9 @@ void WorkerSetCoordinator::BeginGeneration(WorkerSetHistory history, uint64_t it
       case WorkerView::LEAVING:
         SetState(WorkerView::ABSENT, 0, worker);
         counts = false;
+        break;
+      case WorkerView::LOST:
+        SetState(WorkerView::ABSENT, 0, worker);
         break;
       case WorkerView::JOINING:
         worker->set_state(WorkerView::MEMBER);
@@ -134,7 +145,9 @@ absl::Status WorkerSetCoordinator::NoteLosses(uint64_t number, absl::Time now, V
       }
       SetState(WorkerView::ABSENT, 0, worker);
     }
-    if (worker->state() == WorkerView::ABSENT) absence_[r].since = std::min(absence_[r].since, now);
+    if (worker->state() != WorkerView::ABSENT) continue;
+    absence_[r].since = std::min(absence_[r].since, now);
+    if (GoesOnAsynchronously() && IsGivenUp(r, now)) SetState(WorkerView::LOST, 0, worker);
   }
   return absl::OkStatus();
 }
@@ -154,8 +167,7 @@ void WorkerSetCoordinator::Admit(absl::Time now, View* next) {
   std::vector<uint32_t> came;
   int absent = 0;
   for (int r = 0; r < workers_.size(); ++r) {
-    if (next->worker(r).state() != WorkerView::ABSENT || !IsInLastWorkerSet(next->worker_set(), r))
-      continue;
+    if (!IsAbsent(next->worker(r)) || !IsInLastWorkerSet(next->worker_set(), r)) continue;
     if (workers_.IsAlive(r)) {
       came.push_back(r);
     } else {
@@ -303,8 +315,7 @@ bool WorkerSetCoordinator::AllFinished(const View& view, absl::Time now) const {
   if (Count(view, WorkerView::FINISHED) == 0) return false;
   for (const uint32_t rank : LastWorkerSet(view.worker_set())) {
     if (view.worker(rank).state() == WorkerView::FINISHED) continue;
-    const bool given_up = !settings_.synchronous && settings_.worker_loss == Recovery::CONTINUE &&
-                          view.worker(rank).state() == WorkerView::ABSENT &&
+    const bool given_up = GoesOnAsynchronously() && IsAbsent(view.worker(rank)) &&
                           now >= absence_[rank].since + settings_.silence;
     if (!given_up) return false;
   }

@@ -75,6 +75,8 @@ class WorkerSetCoordinator {
   void OrderCut(absl::Time now, View* next);
   bool IsGivenUp(uint32_t rank, absl::Time now) const;
   bool ChangesWorkerSets() const;
+  // Whether an asynchronous run goes on without a worker that is lost.
+  bool GoesOnAsynchronously() const;
   // "worker 3 was killed by SIGKILL"
   std::string Fate(uint32_t rank) const;
 

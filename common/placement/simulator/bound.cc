@@ -45,7 +45,7 @@ class BoundTerms {
         rates_(rates),
         times_(layer_times),
         is_sequential_(run.config.exchange().schedule() == ExchangeConfig::SEQUENTIAL),
-        is_sync_(run.config.update().policy() != Update::ASYNC),
+        is_sync_(run.config.update().policy() == Update::SYNC),
         clips_(ClipsMean(run.config)),
         fastest_(*std::min_element(rates.worker_slowdown.begin(), rates.worker_slowdown.end())),
         all_{.pushed = {.on_shard = std::vector<double>(run.plan.shards())},

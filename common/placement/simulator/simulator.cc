@@ -35,6 +35,8 @@ class Cluster final : private EventQueue::Target, private WorkerModel::Network {
           const SimulationOptions& options)
       : plan_(run.plan),
         policy_(run.config.update().policy()),
+        staleness_(policy_ == Update::SSP ? run.config.update().staleness()
+                                          : std::numeric_limits<int>::max()),
         clipped_(ClippedChunks(run)),
         clipped_count_(std::count(clipped_.begin(), clipped_.end(), true)),
         iterations_(options.iterations),
@@ -80,6 +82,9 @@ class Cluster final : private EventQueue::Target, private WorkerModel::Network {
       workers_.emplace_back(layers_, workers_.size(), rates.worker_slowdown[rank], &events_,
                             network);
     }
+    if (policy_ != Update::SYNC) {
+      pushes_of_chunk_.assign(plan_.chunks().size(), std::vector<Pushes>(workers_.size()));
+    }
   }
 
   Simulation Run() {
@@ -105,6 +110,11 @@ class Cluster final : private EventQueue::Target, private WorkerModel::Network {
     double time;  // when it will have been added
     int worker;
     uint32_t chunk;
+  };
+  // A worker's pushes of a chunk.
+  struct Pushes {
+    int pushed = 0;
+    int answered = 0;
   };
   struct Shard {
     double free_at = 0;
@@ -188,7 +198,7 @@ class Cluster final : private EventQueue::Target, private WorkerModel::Network {
     if (iteration < iterations_ && ++ended_[iteration] == static_cast<int>(workers_.size())) {
       end_seconds_[iteration] = events_.now();
     }
-    return policy_ == Update::ASYNC || iteration + 1 < iterations_;
+    return policy_ != Update::SYNC || iteration + 1 < iterations_;
   }
 
   void TakeIn(int worker, int index, uint32_t chunk) {
@@ -207,10 +217,7 @@ class Cluster final : private EventQueue::Target, private WorkerModel::Network {
     const Gradient gradient = shard.gradients.front();
     shard.gradients.pop_front();
     if (!shard.gradients.empty()) events_.At(shard.gradients.front().time, this, 0, index);
-    if (policy_ == Update::ASYNC) {
-      workers_[gradient.worker].Reply(gradient.chunk);
-      return;
-    }
+    if (policy_ != Update::SYNC) return AnswerWithinBound(gradient.chunk, gradient.worker);
     int& gradients = gradients_of_chunk_[gradient.chunk];
     if (++gradients < static_cast<int>(workers_.size())) return;
     gradients = 0;
@@ -223,6 +230,22 @@ class Cluster final : private EventQueue::Target, private WorkerModel::Network {
     }
   }
 
+  // Under ASYNC and SSP, answers the pushes of a chunk whose workers are not too far ahead of the
+  // slowest, after one more push of `worker`.
+  void AnswerWithinBound(uint32_t chunk, int worker) {
+    std::vector<Pushes>& pushes = pushes_of_chunk_[chunk];
+    ++pushes[worker].pushed;
+    const auto slowest =
+        std::min_element(pushes.begin(), pushes.end(),
+                         [](const Pushes& a, const Pushes& b) { return a.pushed < b.pushed; });
+    for (size_t i = 0; i < pushes.size(); ++i) {
+      if (pushes[i].answered == pushes[i].pushed) continue;
+      if (pushes[i].pushed - slowest->pushed > staleness_) continue;
+      pushes[i].answered = pushes[i].pushed;
+      workers_[i].Reply(chunk);
+    }
+  }
+
   void ReplyToAll(uint32_t chunk) {
     for (WorkerModel& worker : workers_) worker.Reply(chunk);
   }
@@ -230,6 +253,7 @@ class Cluster final : private EventQueue::Target, private WorkerModel::Network {
   // Constant after construction.
   const Plan& plan_;
   const Update::Policy policy_;
+  const int staleness_;
   const std::vector<bool> clipped_;  // by chunk
   const size_t clipped_count_;
   const int iterations_;
@@ -246,9 +270,10 @@ class Cluster final : private EventQueue::Target, private WorkerModel::Network {
   Fabric pulls_;
   std::deque<WorkerModel> workers_;      // the representatives; a deque, because they must not move
   std::vector<int> gradients_of_chunk_;  // by how many of workers_, in this iteration; SYNC only
-  std::vector<uint32_t> waiting_;        // chunks that are added up and wait for the norm
-  std::vector<int> ended_;               // number of workers that ended each iteration
-  std::vector<double> end_seconds_;      // when the last of them did
+  std::vector<std::vector<Pushes>> pushes_of_chunk_;  // by worker; ASYNC and SSP only
+  std::vector<uint32_t> waiting_;    // chunks that are added up and wait for the norm
+  std::vector<int> ended_;           // number of workers that ended each iteration
+  std::vector<double> end_seconds_;  // when the last of them did
   Simulation simulation_;
 };
 

@@ -64,17 +64,18 @@ struct Simulation {
 // Every worker computes layer by layer, pushes chunks and waits for parameters as
 // worker/exchange/core/exchange_schedule.h says. A shard answers a chunk when the gradients of all
 // workers have been added up (SYNC), with clipping by norm those of all chunks, or each gradient by
-// itself (ASYNC). Under ASYNC workers that
-// have done their iterations continue, so that the network stays as busy for the others.
+// itself, under SSP once the worker is not too far ahead. Under ASYNC and SSP workers that have
+// done their iterations continue, so that the network stays as busy for the others.
 //
 // The simulation leaves out latency, retransmission and the workers' processors. Equal arguments
 // give equal results.
 Simulation Simulate(const PlannedRun& run, const ClusterRates& rates,
                     absl::Span<const LayerTime> layer_times, const SimulationOptions& options = {});
 
-// Predicts the seconds of an iteration in a long run: the mean of all but the first or, where workers
-// fall out of step, of the second half. This is the figure by which AUTO decides. It simulates only as many workers and iterations as that needs, and takes about
-// 0.06 s of a processor; plans of many chunks take seconds at most. The arguments are Simulate's.
+// Predicts the seconds of an iteration in a long run: the mean of all but the first or, where
+// workers fall out of step, of the second half. This is the figure by which AUTO decides. It
+// simulates only as many workers and iterations as that needs, and takes about 0.06 s of a
+// processor; plans of many chunks take seconds at most. The arguments are Simulate's.
 double PredictIterationSeconds(const PlannedRun& run, const ClusterRates& rates,
                                absl::Span<const LayerTime> layer_times);
 

@@ -63,10 +63,11 @@ TEST_CASE("BACKWARD and FULL refuse what needs the whole gradient before any of 
     const std::string set = "exchange.schedule=" + schedule;
     CHECK(ScheduleOf({set, "update.clip_global_norm=1"}) != ExchangeConfig::SEQUENTIAL);
     CHECK(ErrorOf(kConfig, {set, "update.policy=ASYNC", "update.clip_global_norm=1"}) ==
-          absl::StrCat("--set ", set, ": exchange.schedule: is ", schedule,
-                       " with update.clip_global_norm under ASYNC, which needs the whole gradient "
-                       "before any of it leaves, allowed: SEQUENTIAL, or without "
-                       "update.clip_global_norm"));
+          absl::StrCat(
+              "--set ", set, ": exchange.schedule: is ", schedule,
+              " with update.clip_global_norm under ASYNC or SSP, which needs the whole gradient "
+              "before any of it leaves, allowed: SEQUENTIAL, or without "
+              "update.clip_global_norm"));
     CHECK(ErrorOf(absl::StrCat(kConfig, "exchange { schedule: ", schedule, " }"),
                   {"update.non_finite=SKIP"}) ==
           absl::StrCat("--set update.non_finite=SKIP: exchange.schedule: is ", schedule,

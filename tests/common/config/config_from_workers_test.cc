@@ -142,7 +142,8 @@ TEST_CASE("shards clip the mean for workers that bring the model, but no worker'
   CHECK_FALSE(Valid(kUndeclared).clips_mean());
   CHECK_THAT(
       ErrorOf(kUndeclared, {"update.policy=ASYNC", "update.clip_global_norm=1"}),
-      Contains("update.clip_global_norm: is 1, allowed: 0 with ASYNC and model.from_workers"));
+      Contains(
+          "update.clip_global_norm: is 1, allowed: 0 with ASYNC or SSP and model.from_workers"));
 }
 
 TEST_CASE("workers may bring the clipping, if the config has none") {

@@ -93,8 +93,9 @@ TEST_CASE("a wrong override is refused with its own text as the place") {
   CHECK(ErrorOfOverride("=5") == "is not an override, allowed: FIELD=VALUE");
   CHECK(ErrorOfOverride("update.polcy=SYNC") ==
         "update.polcy: unknown field, allowed: policy, deterministic, non_finite, clip_value, "
-        "clip_global_norm");
-  CHECK(ErrorOfOverride("update.policy=SNYC") == "update.policy: is SNYC, allowed: SYNC, ASYNC");
+        "clip_global_norm, staleness");
+  CHECK(ErrorOfOverride("update.policy=SNYC") ==
+        "update.policy: is SNYC, allowed: SYNC, ASYNC, SSP");
   CHECK(ErrorOfOverride("data.synthetic={image: 64}") ==
         "data.synthetic.image: unknown field, allowed: shape, classes, images, noise");
   CHECK(ErrorOfOverride("workers.count=1") ==
@@ -115,7 +116,7 @@ TEST_CASE("a wrong override is refused with its own text as the place") {
         "shard[0]: takes exactly one value");
   CHECK(ErrorOf(kConfig, {"workers=two", "update.policy=SNYC"}) ==
         "--set workers=two: workers: is two, allowed: a whole number of 32 bits\n"
-        "--set update.policy=SNYC: update.policy: is SNYC, allowed: SYNC, ASYNC");
+        "--set update.policy=SNYC: update.policy: is SNYC, allowed: SYNC, ASYNC, SSP");
 }
 
 TEST_CASE("an override that makes another field wrong is the place of the error") {

@@ -23,7 +23,7 @@ std::string ErrorWithMore(const std::string& lines) { return ErrorOf(kConfig + l
 
 TEST_CASE("a text that cannot be understood is refused with line, field and what is allowed") {
   CHECK(ErrorWith("policy: SYNC", "policy: SNYC") ==
-        "f:11: update.policy: is SNYC, allowed: SYNC, ASYNC");
+        "f:11: update.policy: is SNYC, allowed: SYNC, ASYNC, SSP");
   CHECK(ErrorWithMore("exchange { gradient_encoding: INT8 }") ==
         "f:17: exchange.gradient_encoding: is INT8, allowed: FLOAT32, FLOAT16, BFLOAT16");
   CHECK(ErrorWithMore("exchange { parameter_encoding: 3 }") ==
@@ -58,6 +58,25 @@ TEST_CASE("a text that cannot be understood is refused with line, field and what
   CHECK(ErrorOf("model {") == "f:1: model: Expected identifier, got: the end of the text");
 }
 
+TEST_CASE("SSP needs a staleness, and nothing else has one") {
+  CHECK(
+      ErrorWith("policy: SYNC", "policy: SSP") ==
+      "f:11: update.staleness: is missing with policy SSP, allowed: a number of at least 0, by how "
+      "many iterations a worker may be ahead of the slowest (0 is SYNC)");
+  CHECK(ErrorWith("policy: SYNC", "policy: SSP staleness: -1") ==
+        "f:11: update.staleness: is -1, allowed: at least 0 (0 is SYNC)");
+  CHECK(ErrorWith("policy: SYNC", "policy: SYNC staleness: 2") ==
+        "f:11: update.staleness: has no effect with SYNC, allowed: only with SSP");
+  CHECK(ErrorWith("policy: SYNC", "policy: SSP staleness: 1 deterministic: true") ==
+        "f:11: update.deterministic: is true with policy SSP, allowed: only with SYNC");
+  CHECK(Valid(absl::StrReplaceAll(kConfig, {{"policy: SYNC",
+                                             "policy: SSP staleness: 0 "
+                                             "deterministic: true"}}))
+            .proto()
+            .update()
+            .policy() == Update::SYNC);
+}
+
 TEST_CASE("all unknown fields are reported together, at any depth and in lists") {
   CHECK(ErrorOf("wrkers: 2\nupdate { polcy: SYNC }\nshard: [{ address: \"a:1\" },\n{ adress: "
                 "\"b:2\" }]") ==
@@ -65,7 +84,7 @@ TEST_CASE("all unknown fields are reported together, at any depth and in lists")
         "optimizer, training, data, compute, limits, exchange, worker_link_gbps, "
         "recovery\n"
         "f:2: update.polcy: unknown field, allowed: policy, deterministic, non_finite, clip_value, "
-        "clip_global_norm\n"
+        "clip_global_norm, staleness\n"
         "f:4: shard[1].adress: unknown field, allowed: address, link_gbps, server_gbps");
 }
 
@@ -86,7 +105,7 @@ TEST_CASE("everything that is missing is reported together, at the enclosing mes
   CHECK(ErrorOf("# nothing\n\npartition { placement: GREEDY }\ncompute {}") ==
         "f:3: partition.scheme: is missing, allowed: LAYER_BASED, MEMORY_BASED, AUTO, STRIPED\n"
         "f:1: shard: is missing, allowed: at least one shard { address: \"host:port\" }\n"
-        "f:1: update.policy: is missing, allowed: SYNC, ASYNC\n"
+        "f:1: update.policy: is missing, allowed: SYNC, ASYNC, SSP\n"
         "f:1: training: has neither epochs nor iterations, allowed: one of the two\n"
         "f:1: data: its source is missing, allowed: idx, cifar10, image_folder or synthetic; none "
         "with compute.backend EMULATED\n"

@@ -146,7 +146,7 @@ TEST_CASE_METHOD(AssignmentFixture, "who comes anew is told which assignments li
     other.mutable_clock() = clock;
   };
   const auto check = [&](const UpdatePolicy::Start& expected) {
-    const UpdatePolicy::Start found = policy->StartOf(1);
+    const UpdatePolicy::Start found = policy->Join(1, 1);
     CHECK(found.iteration == expected.iteration);
     CHECK(found.assignments == expected.assignments);
     CHECK(found.recent_assignments == expected.recent_assignments);

@@ -87,8 +87,8 @@ TEST_CASE_METHOD(AsyncFixture, "ASYNC tells the observer whose gradient it was, 
   CHECK(SegmentsSize(observer.changes[0].gradient) == 64);
   CHECK(observer.changes[0].owner != nullptr);
   CHECK(observer.changes[1].gradient.empty());
-  CHECK(policy->StartOf(1).iteration == 5);
-  CHECK(policy->StartOf(0).iteration == 0);
+  CHECK(policy->Join(1, 1).iteration == 5);
+  CHECK(policy->Join(0, 1).iteration == 0);
 }
 
 TEST_CASE_METHOD(AsyncFixture, "ASYNC drops what waits when it is abandoned") {

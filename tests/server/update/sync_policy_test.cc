@@ -236,11 +236,11 @@ TEST_CASE_METHOD(PolicyFixture, "who comes anew waits for what is not confirmed"
   for (const int index : {0, 1}) {
     for (const int rank : {0, 1}) CHECK(Push(rank, 0, 1, index).ok());
   }
-  CHECK(policy->StartOf(1).iteration == 0);
+  CHECK(policy->Join(1, 1).iteration == 0);
   policy->Confirm(0, 1);
-  CHECK(policy->StartOf(1).iteration == 0);
+  CHECK(policy->Join(1, 1).iteration == 0);
   policy->Confirm(1, 2);
-  CHECK(policy->StartOf(1).iteration == 1);
+  CHECK(policy->Join(1, 1).iteration == 1);
 }
 
 TEST_CASE_METHOD(PolicyFixture, "the observer is told the whole mean, as scale times sum") {

@@ -20,8 +20,10 @@ Segments BytesOf(const std::vector<float>& floats) {
 
 }  // namespace
 
-Oracle::Oracle(const PlannedConfig* config)
-    : config_(*config), sync_(config->proto().update().policy() == Update::SYNC) {
+Oracle::Oracle(const PlannedConfig* config, std::optional<uint64_t> staleness)
+    : config_(*config),
+      sync_(config->proto().update().policy() == Update::SYNC),
+      staleness_(staleness) {
   for (int slot = 0; slot < config_.shards(); ++slot) {
     scratch_.push_back(ParameterStore::Create(config_, slot).value());
     for (StoredChunk& chunk : scratch_.back()->chunks()) {
@@ -325,6 +327,15 @@ void Oracle::Answered(int primary, GenerationId generation, uint32_t rank, uint6
     return Violated(absl::StrCat(what, " with other bits"));
   }
   if (!sync_) {
+    // A skip changes the clock and not the version. The bound is judged by the latest such state.
+    size_t shown = after;
+    while (shown < history.changes.size() && history.After(shown + 1).clock.version == version) {
+      ++shown;
+    }
+    const std::string missing =
+        MissingUpdate(generation, header.iteration, history.After(shown).clock);
+    if (!missing.empty())
+      return Violated(absl::StrCat(what, " in answer to iteration ", header.iteration, missing));
     after = 0;
     while (history.After(after).clock.next_iteration[rank] <= header.iteration) {
       if (after++ < history.changes.size()) continue;
@@ -342,6 +353,20 @@ void Oracle::Answered(int primary, GenerationId generation, uint32_t rank, uint6
     return Violated(absl::StrCat(what, " after version ", told));
   }
   told = version;
+}
+
+std::string Oracle::MissingUpdate(GenerationId generation, uint64_t iteration,
+                                  const ChunkClock& shown) {
+  if (!staleness_.has_value() || iteration < *staleness_) return "";
+  const uint64_t least = iteration + 1 - *staleness_;
+  for (uint32_t other = 0; other < shown.next_iteration.size(); ++other) {
+    if (left_.contains({generation, other})) continue;
+    ++coverage_.bounded;
+    if (shown.next_iteration[other] >= least) continue;
+    return absl::StrCat(", without the update of worker ", other, " at iteration ", least - 1,
+                        ", with staleness ", *staleness_);
+  }
+  return "";
 }
 
 void Oracle::WasRead(int primary, uint64_t k, uint32_t chunk, uint64_t version,
@@ -387,6 +412,12 @@ void Oracle::ViewBegan(const View& view, bool reads_newest) {
     handed_over_.emplace(Generation(view.generation()), slot, view.number());
   }
   view_ = view;
+  for (int rank = 0; rank < view.worker_size(); ++rank) {
+    const WorkerView::State state = view.worker(rank).state();
+    if (state == WorkerView::LOST || state == WorkerView::FINISHED) {
+      Left(Generation(view.generation()), rank);
+    }
+  }
   if (view.worker_set_changes()) {
     for (const WorkerView& worker : view.worker()) {
       coverage_.losses += worker.state() == WorkerView::LEAVING ? 1 : 0;
@@ -416,6 +447,7 @@ void Coverage::Add(const Coverage& other) {
   reads += other.reads;
   mixed += other.mixed;
   norms += other.norms;
+  bounded += other.bounded;
 }
 
 std::string Coverage::ToString() const {
@@ -425,7 +457,8 @@ std::string Coverage::ToString() const {
                       " checkpoints, ", restored, " slots restored, ", begun_anew,
                       " times begun anew; ", losses, " workers left, ", joins, " joined; ", repeats,
                       " pushes repeated, ", reads, " chunks read, ", mixed,
-                      " iterations with parts updated already, ", norms, " norms");
+                      " iterations with parts updated already, ", norms, " norms, ", bounded,
+                      " bounds of staleness");
 }
 
 }  // namespace evenshard

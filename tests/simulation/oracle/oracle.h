@@ -38,6 +38,7 @@ struct Coverage {
   int reads = 0;         // of chunks, by readers outside the training
   int mixed = 0;         // iterations that a worker repeats with some chunks updated already
   int norms = 0;         // iterations whose norm was that of the gradients
+  int bounded = 0;       // answers of which SSP promises that they have others' updates
 
   void Add(const Coverage& other);
   std::string ToString() const;
@@ -51,8 +52,8 @@ struct Coverage {
 // the order of their terms.
 class Oracle {
  public:
-  // `config` must outlive the oracle.
-  explicit Oracle(const PlannedConfig* config);
+  // `config` must outlive the oracle. `staleness` is what SSP allows.
+  Oracle(const PlannedConfig* config, std::optional<uint64_t> staleness);
 
   const std::string& violation() const { return violation_; }
   void Violated(std::string what);
@@ -76,9 +77,11 @@ class Oracle {
   //
   // SYNC: the version that it was told must never be lost. ASYNC: its push must not be. The
   // parameters that it was shown may have others' pushes that are not confirmed yet, and that their
-  // workers repeat if the primary dies.
+  // workers repeat if the primary dies. SSP: they have what the bound promises.
   void Answered(int primary, GenerationId generation, uint32_t rank, uint64_t incarnation,
                 const ParameterHeader& header, absl::Span<const float> parameters);
+  // A worker has trained to the end, and is not waited for any more.
+  void Left(GenerationId generation, uint32_t rank) { left_.emplace(generation, rank); }
   // A worker begins an iteration of which some chunks are updated already: the others' gradients
   // will not be those of a run without faults.
   void Mixed() { ++coverage_.mixed; }
@@ -113,6 +116,8 @@ class Oracle {
   const ChunkState* Find(GenerationId generation, uint32_t chunk,
                          const std::function<bool(const ChunkState&)>& is_it) const;
   std::vector<const Instance*> Line(GenerationId generation, int slot) const;
+  // SSP: returns which update misses in what a worker is shown in answer to `iteration`, or "".
+  std::string MissingUpdate(GenerationId generation, uint64_t iteration, const ChunkClock& shown);
   Instance* Newest(GenerationId generation, int slot);
   void CheckStart(const Instance& instance, const std::string& checkpoint);
   void CheckTakeover(Instance& instance, Instance& before);
@@ -139,6 +144,7 @@ class Oracle {
 
   const PlannedConfig& config_;
   const bool sync_;
+  const std::optional<uint64_t> staleness_;
   std::vector<std::unique_ptr<ParameterStore>> scratch_;  // by slot; with the initial parameters
   std::map<uint32_t, ChunkState> initial_;                // by chunk
 
@@ -151,6 +157,8 @@ class Oracle {
   // The run's start that completed a checkpoint.
   std::map<CheckpointId, uint64_t> complete_;
   std::set<CheckpointId> damaged_;
+  // The ranks that SSP has ever not waited for, by generation.
+  std::set<std::pair<GenerationId, uint32_t>> left_;
   // The worker sets of each generation, as its latest view says them.
   std::map<GenerationId, WorkerSetHistory> worker_sets_;
   View view_;  // the latest

@@ -180,14 +180,17 @@ void ExchangeCore::Connected(int slot, uint64_t attempt, const JoinResponse& res
 
 absl::Status ExchangeCore::BeginRunning() {
   const auto [least, most] = links_.StartRange();
-  // A worker that was lost in the middle of an iteration has pushed it to some slots only.
-  if (!options_.has_views && most->start_iteration() > least->start_iteration() + 1) {
+  const Update& update = config_.proto().update();
+  const bool is_sync = update.policy() == Update::SYNC;
+  // A worker that was lost in the middle of an iteration has pushed it to some slots only. Under
+  // SSP each slot says where the slowest of the others is there.
+  const uint64_t apart = 1 + std::max(update.staleness(), 0);
+  if (!options_.has_views && most->start_iteration() > least->start_iteration() + apart) {
     return absl::FailedPreconditionError(absl::StrCat(
         "the shards are not of one run: ", most->name(),
         " has taken this worker's iterations before ", most->start_iteration(), ", ", least->name(),
         " those before ", least->start_iteration(), "; start all shards again"));
   }
-  const bool is_sync = config_.proto().update().policy() == Update::SYNC;
   const bool begins_at_least = is_sync || config_.IsInitial(least->start_iteration());
   const SlotLink* const from_slot = begins_at_least ? least : most;
   uint64_t start = from_slot->start_iteration();
@@ -204,6 +207,10 @@ absl::Status ExchangeCore::BeginRunning() {
       catch_up_ = from - 1;
     }
   }
+  // The answers to an exchange without a contribution have what the first one may miss no more.
+  if (update.policy() == Update::SSP && start > static_cast<uint64_t>(update.staleness())) {
+    catch_up_ = start - 1;
+  }
   // The answers of a catch-up say it for the iteration after it.
   round_.StartAt(start, from_slot->assignments());
   stage_ = Stage::kRunning;
@@ -213,7 +220,11 @@ absl::Status ExchangeCore::BeginRunning() {
 }
 
 void ExchangeCore::CheckCatchUp() {
-  if (stage_ != Stage::kRunning || !catch_up_.has_value()) return;
+  // Under SSP the shards wait for none that has finished.
+  if (stage_ != Stage::kRunning || !catch_up_.has_value() ||
+      config_.proto().update().policy() != Update::SYNC) {
+    return;
+  }
   // Workers that join with this one wait for the same iteration. If no other worker of it stays,
   // the shards answer by themselves.
   bool all_finished = false;

@@ -168,7 +168,7 @@ class ActedRun {
   // The workers' states: "A" absent, "J", "M", "L", "F".
   static std::string Workers(const View& view) {
     std::string text;
-    for (const WorkerView& worker : view.worker()) text += "AJMLF"[worker.state()];
+    for (const WorkerView& worker : view.worker()) text += "AJMLFX"[worker.state()];
     return text;
   }
   // Who counts from the last change on: "0 2".

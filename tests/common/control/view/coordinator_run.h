@@ -169,7 +169,7 @@ class CoordinatorRun {
   // The workers' states: "A" absent, "J", "M", "L", "F".
   std::string Workers() const {
     std::string text;
-    for (const WorkerView& worker : coordinator->view().worker()) text += "AJMLF"[worker.state()];
+    for (const WorkerView& worker : coordinator->view().worker()) text += "AJMLFX"[worker.state()];
     return text;
   }
   // "0:0-3 120:0-2"

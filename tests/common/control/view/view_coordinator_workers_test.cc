@@ -226,7 +226,7 @@ TEST_CASE("ASYNC: the worker set stays as it is") {
   CoordinatorRun run(settings);
   run.StartAll();
   run.KillWorker(0);
-  CHECK(run.Workers() == "AM");
+  CHECK(run.Workers() == "XM");  // lost, and not waited for
   CHECK_FALSE(run.coordinator->view().worker_set_changes());
   run.StartWorker(0);
   CHECK(run.Workers() == "MM");
@@ -239,8 +239,22 @@ TEST_CASE("ASYNC: the worker set stays as it is") {
   CHECK(run.coordinator->finished());
   // The others have gone by now.
   run.StartWorker(0);
-  CHECK(run.Workers() == "AF");
+  CHECK(run.Workers() == "XF");
   CHECK(run.coordinator->finished());
+}
+
+TEST_CASE("ASYNC: a worker that has not come is waited for, and lost after startup_seconds") {
+  ViewCoordinator::Settings settings = Settings(1, 0, 2, Recovery::CONTINUE);
+  settings.synchronous = false;
+  CoordinatorRun run(settings);
+  run.StartPs(0);
+  run.StartWorker(1);
+  run.coordinator->Tick(run.now += absl::Seconds(4));
+  run.Settle();
+  CHECK(run.Workers() == "AM");
+  run.coordinator->Tick(run.now += settings.startup);
+  run.Settle();
+  CHECK(run.Workers() == "XM");
 }
 
 TEST_CASE("the run has succeeded when all have finished") {
