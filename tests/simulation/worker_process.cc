@@ -251,6 +251,7 @@ void WorkerProcess::Pulled(int slot, const WorkerTransport::Answer& answer) {
 
 void WorkerProcess::Leave(const absl::Status& outcome) {
   ++attempt_;
+  context_.oracle.Left(context_.oracle.Generation(view_.generation()), rank_);
   core_.BeginLeave(outcome);
   Announce();
   const LeaveRequest message = core_.LeaveMessage(outcome);
@@ -324,7 +325,6 @@ void WorkerProcess::BeginIteration() {
   if (iteration_ >= *end) {
     step_ = Step::kLeaving;
     context_.has_trained();
-    context_.oracle.Left(context_.oracle.Generation(view_.generation()), rank_);
     Leave(absl::OkStatus());
     return;
   }

@@ -80,7 +80,7 @@ class Oracle {
   // workers repeat if the primary dies. SSP: they have what the bound promises.
   void Answered(int primary, GenerationId generation, uint32_t rank, uint64_t incarnation,
                 const ParameterHeader& header, absl::Span<const float> parameters);
-  // A worker has trained to the end, and is not waited for any more.
+  // A worker has trained to the end or given up, and is not waited for any more.
   void Left(GenerationId generation, uint32_t rank) { left_.emplace(generation, rank); }
   // A worker begins an iteration of which some chunks are updated already: the others' gradients
   // will not be those of a run without faults.
