@@ -11,6 +11,7 @@
 #include <string>
 #include <vector>
 
+#include "common/wire/block_scaled.h"
 #include "common/wire/half_width.h"
 #include "common/wire/non_finite.h"
 #include "server/store/aggregate.h"
@@ -152,6 +153,32 @@ void RunFormat(const std::string& name, const HalfWidth& format, uint32_t seed) 
   found.Print(name + " not finite");
 }
 
+void RunBlocks(const std::string& name, const BlockScaled& format, uint32_t seed) {
+  std::mt19937 random(seed);
+  for (const bool is_stochastic : {false, true}) {
+    Digest encode;
+    for (const bool huge : {false, true}) {
+      Floats numbers = Numbers(random, huge);
+      numbers[random() % kElements] = std::numeric_limits<float>::infinity();
+      const Rounding rounding = {.is_stochastic = is_stochastic,
+                                 .key = static_cast<uint32_t>(random()),
+                                 .first = static_cast<uint32_t>(random())};
+      std::vector<char> encoded(format.Bytes(kElements));
+      format.encode(numbers.data(), kElements, rounding, encoded.data());
+      encode.Add(encoded);
+    }
+    encode.Print(name + (is_stochastic ? " encode by chance" : " encode"));
+  }
+  std::vector<char> encoded(format.Bytes(kElements));
+  for (char& byte : encoded) byte = static_cast<char>(random());
+  Floats decoded(kElements);
+  format.decode(encoded.data(), kElements, decoded.data());
+  Digest decode;
+  decode.Add(decoded);
+  decode.Mix(FindNonFinite(format, encoded.data(), kElements));
+  decode.Print(name + " decode");
+}
+
 void RunSearch(std::mt19937& random) {
   Digest digest;
   const Floats addend = Numbers(random);
@@ -175,6 +202,9 @@ int main(int argc, char** argv) {
   evenshard::RunSquares(random);
   evenshard::RunSearch(random);
   evenshard::RunFormat("BFLOAT16", evenshard::Bfloat16(), seed);
+  evenshard::RunBlocks("INT8", evenshard::Int8(), seed);
+  evenshard::RunBlocks("INT4", evenshard::Int4(), seed);
+  evenshard::RunBlocks("E3M0", evenshard::E3m0(), seed);
   evenshard::RunFormat("FLOAT16", evenshard::Float16(), seed);
   evenshard::RunFormat("FLOAT16 without instructions", evenshard::PortableFloat16(), seed);
 }
