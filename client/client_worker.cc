@@ -118,7 +118,7 @@ absl::Status ClientWorker::TakeParameters(absl::Span<const float> initial) {
       Decode(tensor.type,
              {{bytes + tensor.parameters_begin,
                static_cast<size_t>(EncodedBytes(tensor.type, tensor.size))}},
-             buffers_.gradients.data() + tensor.offset);
+             buffers_.gradients.span().subspan(tensor.offset, tensor.size));
     }
   }
   const absl::Status initialized = exchange_->Initialize(buffers_.gradients.span(), parameters);

@@ -2,8 +2,10 @@
 // optimizer and each pass over a gradient runs on one thread, in turn with a plain copy (memcpy) of
 // the gradient to the parameters, so that both meet the machine in the same state.
 //
-// The counters are the GB/s that the kernel and the copy read and write, and the ratio of the two.
+// The counters are the GB/s that the kernel and the copy read and write, the ratio of the two, and
+// the ratio of the elements per second.
 
+#include <algorithm>
 #include <chrono>
 #include <cstdint>
 #include <cstring>
@@ -49,6 +51,8 @@ absl::StatusOr<Memory> Allocate() {
   for (FloatBuffer* buffer : {&memory.parameters, &memory.slots[0], &memory.slots[1],
                               &memory.slots[2], &memory.sum, &memory.received}) {
     ASSIGN_OR_RETURN(*buffer, FloatBuffer::Allocate(kMemoryFloats + 16));
+    // Pages that were never written would all be read from one.
+    std::fill(buffer->span().begin(), buffer->span().end(), 1.0f);
   }
   return memory;
 }
@@ -69,30 +73,37 @@ const UnalignedFloat* Floats(const char* received) {
 }
 
 void FillGradient(Encoding encoding, char* gradient, int64_t n) {
-  for (int64_t i = 0; i < n; ++i) {
-    const float value = static_cast<float>(i % 17 - 8) * 1e-3f;
-    Encode(encoding, {&value, 1}, gradient + EncodedBytes(encoding, i));
+  std::vector<float> values(kBlockElements);
+  for (int64_t begin = 0; begin < n; begin += kBlockElements) {
+    values.resize(std::min(kBlockElements, n - begin));
+    for (size_t i = 0; i < values.size(); ++i) {
+      values[i] = static_cast<float>((begin + static_cast<int64_t>(i)) % 17 - 8) * 1e-3f;
+    }
+    Encode(encoding, values, gradient + EncodedBytes(encoding, begin));
   }
 }
 
 struct Kernel {
   std::string name;
-  int read, written;  // bytes per element
+  double read, written;  // bytes per element
   // Processes `n` elements from element `begin` on. Returns false if the result is wrong.
   std::function<bool(Memory& memory, int64_t begin, const char* gradient, int64_t n)> run;
   Encoding encoding = FLOAT32;  // the gradient's encoding
+  int64_t alone = 1;            // elements that give the same bits alone as among others
 };
 
 // Adds the kernels that process gradients or parameters in one encoding.
 void AddEncodingKernels(Encoding encoding, std::vector<Kernel>* kernels) {
+  const BlockScaled* const blocks = BlockScaledOf(encoding);
+  const int64_t alone = blocks == nullptr ? 1 : blocks->block;
   const auto segments = [encoding](const char* gradient, int64_t n) {
     return Segments{{gradient, static_cast<size_t>(EncodedBytes(encoding, n))}};
   };
-  const auto add = [&](const std::string& name, int read, int written, auto run) {
+  const auto add = [&](const std::string& name, double read, double written, auto run) {
     kernels->push_back(
-        {absl::StrCat(name, "/", EncodingName(encoding)), read, written, run, encoding});
+        {absl::StrCat(name, "/", EncodingName(encoding)), read, written, run, encoding, alone});
   };
-  const int size = static_cast<int>(EncodedBytes(encoding, 1));
+  const double size = static_cast<double>(EncodedBytes(encoding, kBlockElements)) / kBlockElements;
   add("Encode", sizeof(float), size,
       [encoding](Memory& memory, int64_t begin, const char*, int64_t n) {
         char* const out = reinterpret_cast<char*>(memory.parameters.data());
@@ -100,28 +111,38 @@ void AddEncodingKernels(Encoding encoding, std::vector<Kernel>* kernels) {
                out + EncodedBytes(encoding, begin));
         return true;
       });
+  if (blocks != nullptr) {
+    add("EncodeStochastic", sizeof(float), size,
+        [encoding](Memory& memory, int64_t begin, const char*, int64_t n) {
+          char* const out = reinterpret_cast<char*>(memory.parameters.data());
+          Encode(encoding, memory.slots[0].span().subspan(begin, n),
+                 out + EncodedBytes(encoding, begin),
+                 {.is_stochastic = true, .key = 1, .first = static_cast<uint32_t>(begin)});
+          return true;
+        });
+  }
   add("Decode", size, sizeof(float),
       [=](Memory& memory, int64_t begin, const char* gradient, int64_t n) {
-        Decode(encoding, segments(gradient, n), memory.parameters.data() + begin);
+        Decode(encoding, segments(gradient, n), memory.parameters.span().subspan(begin, n));
         return true;
       });
   add("AddGradient", size + sizeof(float), sizeof(float),
       [=](Memory& memory, int64_t begin, const char* gradient, int64_t n) {
         float* const sum = memory.parameters.data() + begin;
-        ForEachDecodedRun(encoding, segments(gradient, n),
+        ForEachDecodedRun(encoding, segments(gradient, n), n,
                           [&](int64_t first, const UnalignedFloat* floats, int64_t count) {
                             AddGradient(sum + first, floats, count);
                           });
         return true;
       });
   add("FindNonFinite", size, 0, [=](Memory&, int64_t, const char* gradient, int64_t n) {
-    return FindNonFinite(encoding, segments(gradient, n)) == -1;
+    return FindNonFinite(encoding, segments(gradient, n), n) == -1;
   });
 }
 
 std::vector<Kernel> Kernels() {
   std::vector<Kernel> kernels;
-  for (const Encoding encoding : {FLOAT32, FLOAT16, BFLOAT16}) {
+  for (const Encoding encoding : {FLOAT32, FLOAT16, BFLOAT16, INT8, INT4, E3M0}) {
     AddEncodingKernels(encoding, &kernels);
   }
   for (int kind = OptimizerConfig::Kind_MIN; kind <= OptimizerConfig::Kind_MAX; ++kind) {
@@ -159,8 +180,8 @@ std::string State(Memory& memory) {
   return bits;
 }
 
-// Returns whether a kernel gives the same bits for all elements at once as element by element, and
-// whether it has any effect.
+// Returns whether a kernel gives the same bits for all elements at once as in parts, and whether it
+// has any effect.
 bool Verify(const Kernel& kernel, Memory& memory, int64_t offset) {
   char* const gradient = memory.Gradient(offset);
   FillGradient(kernel.encoding, gradient, kCheckedFloats);
@@ -169,8 +190,9 @@ bool Verify(const Kernel& kernel, Memory& memory, int64_t offset) {
   if (!kernel.run(memory, 0, gradient, kCheckedFloats)) return false;
   const std::string whole = State(memory);
   Fill(memory, kCheckedFloats);
-  for (int64_t i = 0; i < kCheckedFloats; ++i) {
-    if (!kernel.run(memory, i, gradient + EncodedBytes(kernel.encoding, i), 1)) return false;
+  for (int64_t i = 0; i < kCheckedFloats; i += kernel.alone) {
+    const int64_t n = std::min(kernel.alone, kCheckedFloats - i);
+    if (!kernel.run(memory, i, gradient + EncodedBytes(kernel.encoding, i), n)) return false;
   }
   return State(memory) == whole && (kernel.written == 0 || whole != before);
 }
@@ -203,6 +225,7 @@ void Measure(benchmark::State& state, const Kernel& kernel, Memory& memory, int6
   const double elements = 1e-9 * n * state.iterations();
   const double copied_gb = elements * 2 * sizeof(float);
   const double moved_gb = elements * (kernel.read + kernel.written);
+  state.counters["elements_of_copy"] = copy_seconds / kernel_seconds;
   state.counters["GB_per_s"] = moved_gb / kernel_seconds;
   state.counters["copy_GB_per_s"] = copied_gb / copy_seconds;
   state.counters["of_copy"] = moved_gb / kernel_seconds / (copied_gb / copy_seconds);

@@ -13,6 +13,7 @@
 #include "common/config/config_address.h"
 #include "common/config/config_contract.h"
 #include "common/config/config_text.h"
+#include "common/config/parameter_encodings.h"
 #include "common/config/shard_rates.h"
 
 namespace evenshard {
@@ -187,6 +188,23 @@ void ValidateExchangeSchedule(const ClusterConfig& config, FieldProblems* proble
          "update.non_finite: SKIP");
 }
 
+void ValidateEncodings(const ExchangeConfig& exchange, FieldProblems* problems) {
+  const std::string gradient = Encoding_Name(exchange.gradient_encoding());
+  const std::string parameter = Encoding_Name(exchange.parameter_encoding());
+  problems->Require(IsForParameters(exchange.parameter_encoding()), "exchange.parameter_encoding",
+                    parameter,
+                    "FLOAT32, FLOAT16, BFLOAT16, because the errors of parameters do not average "
+                    "out as those of gradients do");
+  const bool is_block_scaled = !IsForParameters(exchange.gradient_encoding());
+  const auto validate_use = [&](bool is_set, const char* field) {
+    ValidateUse(is_set, is_block_scaled, field, "exchange.gradient_encoding", gradient,
+                "INT8, INT4, E3M0", problems);
+  };
+  validate_use(exchange.gradient_rounding() != ExchangeConfig::NEAREST,
+               "exchange.gradient_rounding");
+  validate_use(exchange.error_feedback(), "exchange.error_feedback");
+}
+
 void ValidateLimits(const Limits& limits, FieldProblems* problems) {
   problems->Require(IsChunkBytesOrAbsent(limits), "limits.chunk_bytes", limits.chunk_bytes(),
                     absl::StrCat("a multiple of ", kMinChunkBytes, " from ", kMinChunkBytes, " to ",
@@ -265,6 +283,7 @@ void ValidateFields(const ClusterConfig& config, FieldProblems* problems) {
     ValidateCuda(config.compute(), problems);
   }
   ValidateExchangeSchedule(config, problems);
+  ValidateEncodings(config.exchange(), problems);
   ValidateLimits(config.limits(), problems);
   ValidateInitialParameters(config.model(), problems);
   ValidateRecovery(config, problems);

@@ -13,6 +13,7 @@
 #include "absl/strings/str_join.h"
 #include "absl/strings/string_view.h"
 #include "common/base/status_macros.h"
+#include "common/config/parameter_encodings.h"
 #include "common/placement/layer_initializer.h"
 #include "common/placement/model_zoo.h"
 #include "common/wire/encoding.h"
@@ -165,6 +166,11 @@ class ModelBuilder {
       return absl::InvalidArgumentError(absl::StrCat(
           name, " is ", EncodingName(declared.type()),
           " and no parameter, allowed: FLOAT32, in which all travels that is no parameter"));
+    }
+    if (!IsForParameters(declared.type())) {
+      return absl::InvalidArgumentError(
+          absl::StrCat(name, " is ", EncodingName(declared.type()),
+                       ", which is for gradients only, allowed: ", EncodingNames(IsForParameters)));
     }
     RETURN_IF_ERROR(AddTensor(name, std::move(shape), {Initializer::kZeros},
                               static_cast<TensorRole>(declared.role()), declared.type()));

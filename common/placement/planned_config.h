@@ -59,8 +59,9 @@ class PlannedConfig : public Config {
   Encoding ParameterEncoding(const Chunk& chunk) const {
     return ParameterEncodingOf(proto().exchange(), TensorOf(chunk));
   }
-  // Where a chunk lies in the buffers of a worker, and in which type. One of 16 bits is the chunk's
-  // encoding. A FLOAT32 one may travel in another.
+  // Where a chunk lies in the buffers of a worker, and in which type. A type of 16 bits is the
+  // chunk's encoding, except that INT8, INT4 and E3M0 are the encoding of all gradients. A FLOAT32
+  // chunk may travel in another.
   struct Place {
     Encoding type = FLOAT32;
     int64_t begin = 0;  // bytes

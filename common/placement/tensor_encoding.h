@@ -1,6 +1,7 @@
 #ifndef EVENSHARD_COMMON_PLACEMENT_TENSOR_ENCODING_H_
 #define EVENSHARD_COMMON_PLACEMENT_TENSOR_ENCODING_H_
 
+#include "common/config/parameter_encodings.h"
 #include "common/placement/model.h"
 #include "proto/config.pb.h"
 #include "proto/encoding.pb.h"
@@ -8,11 +9,16 @@
 namespace evenshard {
 
 // The encodings in which a tensor's gradient and its parameters travel in training. What a worker
-// has in 16 bits travels as it is, all else in the exchange's encodings, and buffers in FLOAT32.
+// has in 16 bits travels as it is, all else in the exchange's encodings, and buffers in FLOAT32. An
+// encoding that is for gradients only is that of all gradients, and of nothing else.
 inline Encoding GradientEncodingOf(const ExchangeConfig& exchange, const Tensor& tensor) {
   if (tensor.role == TensorRole::kBuffer) return FLOAT32;
+  const Encoding encoding = exchange.gradient_encoding();
+  if (!IsForParameters(encoding)) {
+    return tensor.role == TensorRole::kParameter ? encoding : FLOAT32;
+  }
   const Encoding type = tensor.gradient_type();
-  return type != FLOAT32 ? type : exchange.gradient_encoding();
+  return type != FLOAT32 ? type : encoding;
 }
 inline Encoding ParameterEncodingOf(const ExchangeConfig& exchange, const Tensor& tensor) {
   if (tensor.role == TensorRole::kBuffer) return FLOAT32;

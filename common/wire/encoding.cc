@@ -1,5 +1,6 @@
 #include "common/wire/encoding.h"
 
+#include <cmath>
 #include <cstring>
 
 #include "absl/strings/str_cat.h"
@@ -22,44 +23,54 @@ std::string EncodingNames(const std::function<bool(Encoding)>& take) {
 }
 
 std::string RangeOf(Encoding encoding) {
-  const HalfWidth* const half = HalfWidthOf(encoding);
-  if (half == nullptr) return "";
-  const uint16_t largest = half->exponent_bits - 1;  // the largest finite value precedes infinity
-  float value = 0;
-  half->decode(&largest, 1, &value);
-  return absl::StrCat(" (or beyond ", value, ", the largest ", EncodingName(encoding), ")");
+  if (encoding == FLOAT32) return "";
+  float largest = std::nextafter(0x1p127f, 0.0f);
+  if (const HalfWidth* const half = HalfWidthOf(encoding)) {
+    const uint16_t bits = half->exponent_bits - 1;  // the largest finite value precedes infinity
+    half->decode(&bits, 1, &largest);
+  }
+  return absl::StrCat(" (or beyond ", largest, ", the largest ", EncodingName(encoding), ")");
 }
 
 bool FitsEncoding(Encoding encoding, absl::Span<const float> values) {
-  const HalfWidth* const half = HalfWidthOf(encoding);
-  if (half == nullptr) return true;
-  uint16_t encoded[kBlockElements];
+  if (encoding == FLOAT32) return true;
+  char encoded[kBlockElements * sizeof(uint16_t)];  // the widest encodings are of 16 bits
   for (size_t begin = 0; begin < values.size(); begin += kBlockElements) {
     const absl::Span<const float> block = values.subspan(begin, kBlockElements);
     const int64_t n = static_cast<int64_t>(block.size());
-    half->encode(block.data(), n, encoded);
-    if (FindNonFinite(encoded, n, half->exponent_bits) >= 0) return false;
+    Encode(encoding, block, encoded);
+    const auto bytes = static_cast<size_t>(EncodedBytes(encoding, n));
+    if (FindNonFinite(encoding, {{encoded, bytes}}, n) >= 0) return false;
   }
   return true;
 }
 
-void Encode(Encoding encoding, absl::Span<const float> values, char* out) {
+void Encode(Encoding encoding, absl::Span<const float> values, char* out,
+            const Rounding& rounding) {
   const int64_t n = static_cast<int64_t>(values.size());
-  if (const HalfWidth* const half = HalfWidthOf(encoding)) {
+  if (const BlockScaled* const blocks = BlockScaledOf(encoding)) {
+    blocks->encode(values.data(), n, rounding, out);
+  } else if (const HalfWidth* const half = HalfWidthOf(encoding)) {
     half->encode(values.data(), n, reinterpret_cast<UnalignedHalf*>(out));
   } else {
     std::memcpy(out, values.data(), n * sizeof(float));
   }
 }
 
-void Decode(Encoding encoding, const Segments& data, float* out) {
-  if (const HalfWidth* const half = HalfWidthOf(encoding)) {
+void Decode(Encoding encoding, const Segments& data, absl::Span<float> out) {
+  if (const BlockScaled* const blocks = BlockScaledOf(encoding)) {
+    const auto n = static_cast<int64_t>(out.size());
+    ForEachBlockRun(*blocks, data, n, /*most=*/n,
+                    [&](int64_t first, const char* bytes, int64_t count) {
+                      blocks->decode(bytes, count, out.data() + first);
+                    });
+  } else if (const HalfWidth* const half = HalfWidthOf(encoding)) {
     ForEachElementRun<sizeof(uint16_t)>(data, [&](int64_t first, const char* bytes, int64_t count) {
-      half->decode(reinterpret_cast<const UnalignedHalf*>(bytes), count, out + first);
+      half->decode(reinterpret_cast<const UnalignedHalf*>(bytes), count, out.data() + first);
     });
-    return;
+  } else {
+    Copy(data, reinterpret_cast<char*>(out.data()));
   }
-  Copy(data, reinterpret_cast<char*>(out));
 }
 
 void Copy(const Segments& data, char* out) {
@@ -73,15 +84,21 @@ void RoundTo(Encoding encoding, absl::Span<float> values) {
   if (encoding == FLOAT32 || !FitsEncoding(encoding, values)) return;
   std::string encoded(EncodedBytes(encoding, static_cast<int64_t>(values.size())), '\0');
   Encode(encoding, values, encoded.data());
-  Decode(encoding, {{encoded.data(), encoded.size()}}, values.data());
+  Decode(encoding, {{encoded.data(), encoded.size()}}, values);
 }
 
-int64_t FindNonFinite(Encoding encoding, const Segments& data) {
+int64_t FindNonFinite(Encoding encoding, const Segments& data, int64_t elements) {
   int64_t found = -1;
+  // Takes what was found in a run of elements that begins with `first`.
   const auto take = [&](int64_t first, int64_t found_in_run) {
     if (found_in_run >= 0) found = first + found_in_run;
   };
-  if (const HalfWidth* const half = HalfWidthOf(encoding)) {
+  if (const BlockScaled* const blocks = BlockScaledOf(encoding)) {
+    ForEachBlockRun(*blocks, data, elements, /*most=*/elements,
+                    [&](int64_t first, const char* bytes, int64_t count) {
+                      if (found < 0) take(first, FindNonFinite(*blocks, bytes, count));
+                    });
+  } else if (const HalfWidth* const half = HalfWidthOf(encoding)) {
     ForEachElementRun<sizeof(uint16_t)>(data, [&](int64_t first, const char* bytes, int64_t count) {
       if (found >= 0) return;
       const UnalignedHalf* encoded = reinterpret_cast<const UnalignedHalf*>(bytes);

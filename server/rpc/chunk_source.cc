@@ -5,6 +5,7 @@
 #include "absl/strings/str_cat.h"
 #include "common/base/status_macros.h"
 #include "common/config/optimizer_arrays.h"
+#include "common/config/parameter_encodings.h"
 #include "common/wire/encoding.h"
 #include "server/rpc/chunk_message.h"
 
@@ -20,10 +21,10 @@ absl::Status Check(const Shard& shard, const Request& request) {
                                                       shard.index(),
                                                       "; give both the same config file"));
   }
-  if (!Encoding_IsValid(request.encoding())) {
+  if (!Encoding_IsValid(request.encoding()) || !IsForParameters(request.encoding())) {
     return absl::InvalidArgumentError(
         absl::StrCat("the puller asks for ", EncodingName(request.encoding()), "; shard ",
-                     shard.index(), " speaks ", EncodingNames([](Encoding) { return true; })));
+                     shard.index(), " speaks ", EncodingNames(IsForParameters)));
   }
   return absl::OkStatus();
 }

@@ -71,13 +71,16 @@ absl::Status CheckFormat(const PlannedConfig& config, const Gradient& gradient,
   const Tensor& tensor = config.model().tensors()[chunk.tensor];
   const Encoding encoding = config.GradientEncoding(header.assigned.has_value(), chunk);
   if (header.encoding != encoding) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        "worker ", header.worker, " pushed chunk ", chunk.id, " as ", EncodingName(header.encoding),
-        "; allowed: ", EncodingName(encoding),
-        header.assigned.has_value()         ? ", as for all that is assigned"
-        : config.IsBuffer(chunk)            ? ", as for every buffer"
-        : tensor.gradient_type() != FLOAT32 ? absl::StrCat(", the type of ", tensor.name)
-                                            : ", the run's exchange.gradient_encoding"));
+    return absl::InvalidArgumentError(
+        absl::StrCat("worker ", header.worker, " pushed chunk ", chunk.id, " as ",
+                     EncodingName(header.encoding), "; allowed: ", EncodingName(encoding),
+                     header.assigned.has_value() ? ", as for all that is assigned"
+                     : config.IsBuffer(chunk)    ? ", as for every buffer"
+                     : encoding == config.proto().exchange().gradient_encoding()
+                         ? ", the run's exchange.gradient_encoding"
+                     : tensor.role == TensorRole::kRunningStatistic
+                         ? ", as for every running statistic"
+                         : absl::StrCat(", the type of ", tensor.name)));
   }
   if (header.assigned.has_value()) {
     RETURN_IF_ERROR(CheckAssigned(config, header, chunk));
@@ -126,7 +129,7 @@ absl::Status CheckFinite(const PlannedConfig& config, const Gradient& gradient,
   if (!config.MustBeFinite(chunk)) return absl::OkStatus();
   const GradientHeader& header = gradient.header;
   const auto encoding = static_cast<Encoding>(header.encoding);
-  const int64_t bad = FindNonFinite(encoding, gradient.data);
+  const int64_t bad = FindNonFinite(encoding, gradient.data, chunk.size);
   if (bad < 0) return absl::OkStatus();
   absl::ReaderMutexLock lock(&stored.mutex);
   const uint64_t behind = std::min(stored.clock().assignments, header.iteration);

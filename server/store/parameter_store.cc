@@ -31,12 +31,12 @@ std::unique_ptr<const Optimizer> MakeSubtraction() {
 
 void StoredChunk::StartSum(const Segments& gradient, Encoding encoding) {
   CountedTime time(&counters_->aggregate_nanoseconds);
-  Decode(encoding, gradient, sum_);
+  Decode(encoding, gradient, {sum_, static_cast<size_t>(info_.size)});
 }
 
 void StoredChunk::AddToSum(const Segments& gradient, Encoding encoding) {
   CountedTime time(&counters_->aggregate_nanoseconds);
-  ForEachDecodedRun(encoding, gradient,
+  ForEachDecodedRun(encoding, gradient, info_.size,
                     [&](int64_t first, const UnalignedFloat* floats, int64_t count) {
                       AddGradient(sum_ + first, floats, count);
                     });
@@ -99,7 +99,7 @@ absl::Status StoredChunk::Apply(const float* sum, const Segments& gradient, Enco
   // that a call returned, or -1.
   const auto first_bad = [&](auto visit) {
     int64_t bad = -1;
-    ForEachDecodedRun(encoding, gradient,
+    ForEachDecodedRun(encoding, gradient, info_.size,
                       [&](int64_t first, const UnalignedFloat* floats, int64_t count) {
                         if (const int64_t in_run = visit(first, floats, count); bad < 0)
                           bad = in_run;

@@ -61,7 +61,9 @@ void RequireClose(const std::vector<float>& a, const std::vector<float>& b, floa
 }
 
 TEST_CASE("all workers begin with the parameters of worker 0, bit by bit") {
-  const std::string encoding = GENERATE("", "exchange { gradient_encoding: BFLOAT16 }");
+  const std::string encoding = GENERATE(
+      "", "exchange { gradient_encoding: BFLOAT16 }",
+      "exchange { gradient_encoding: INT4 error_feedback: true gradient_rounding: STOCHASTIC }");
   const std::string policy = GENERATE("SYNC", "SYNC deterministic: true", "ASYNC");
   CAPTURE(encoding, policy);
   const PlannedConfig config =

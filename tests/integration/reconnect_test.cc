@@ -15,6 +15,7 @@
 #include "common/control/view/view_link.h"
 #include "grpc/grpc.h"
 #include "grpcpp/grpcpp.h"
+#include "tests/testing/arriving_gradients.h"
 #include "tests/testing/cluster.h"
 #include "tests/testing/cutting_proxy.h"
 #include "tests/testing/subtracting_shard.h"
@@ -244,7 +245,10 @@ TEST_CASE("an error that does not pass ends the worker when it connects again") 
 }
 
 TEST_CASE("a worker follows a slot to another process, and pushes again what a new view dropped") {
-  ViewedShards run({"workers=1", "limits.exchange_seconds=30"});
+  const std::string encoding = GENERATE("FLOAT32", "INT4 error_feedback: true");
+  CAPTURE(encoding);
+  ViewedShards run({"workers=1", "limits.exchange_seconds=30",
+                    "exchange={gradient_encoding: " + encoding + "}"});
   absl::StatusOr<std::unique_ptr<Exchange>> exchange = run.ConnectByViews();
   INFO(exchange.status().ToString());
   REQUIRE(exchange.ok());
@@ -266,6 +270,7 @@ TEST_CASE("a worker follows a slot to another process, and pushes again what a n
     }
   });
   const Model& model = run.config.model();
+  ArrivingGradients arriving(&run.config, 0);
   std::vector<float> parameters(model.buffer_size(), 5);
   std::vector<float> expected(model.buffer_size());
   std::vector<float> gradient;
@@ -273,7 +278,7 @@ TEST_CASE("a worker follows a slot to another process, and pushes again what a n
   bool same = true;
   for (int i = 0; i < 40; ++i) {
     gradient = TestGradient(model, 0, i);
-    Subtract(model, gradient, &expected);
+    Subtract(model, arriving.Push(i, gradient), &expected);
     if (status.ok()) status = (*exchange)->PushPull(i, gradient, absl::MakeSpan(parameters));
     same = same && AreSame(model, parameters, expected);
     ++done;
@@ -289,10 +294,14 @@ TEST_CASE("a worker follows a slot to another process, and pushes again what a n
 }
 
 TEST_CASE("a worker whose run goes back to a checkpoint goes on from there") {
-  ViewedShards run({"workers=1", "limits.exchange_seconds=30"});
+  const std::string encoding = GENERATE("FLOAT32", "INT4 error_feedback: true");
+  CAPTURE(encoding);
+  ViewedShards run({"workers=1", "limits.exchange_seconds=30",
+                    "exchange={gradient_encoding: " + encoding + "}"});
   absl::StatusOr<std::unique_ptr<Exchange>> exchange = run.ConnectByViews();
   REQUIRE(exchange.ok());
   const Model& model = run.config.model();
+  ArrivingGradients arriving(&run.config, 0);
   std::vector<float> parameters(model.buffer_size());
   std::vector<float> expected(model.buffer_size());
   std::vector<float> gradient, saved;
@@ -328,11 +337,12 @@ TEST_CASE("a worker whose run goes back to a checkpoint goes on from there") {
       REQUIRE(*start == 7);
       REQUIRE((*exchange)->Pull(absl::MakeSpan(parameters)).ok());
       expected = saved;
+      arriving.GoBack();
       REQUIRE(AreSame(model, parameters, expected));
       i = *start;
       continue;
     }
-    Subtract(model, gradient, &expected);
+    Subtract(model, arriving.Push(i, gradient), &expected);
     REQUIRE(AreSame(model, parameters, expected));
     ++i;
   }

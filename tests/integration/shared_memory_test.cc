@@ -159,10 +159,10 @@ TEST_CASE("a restarted worker shares its new memory") {
   }
 }
 
-TEST_CASE("a config can forbid shared memory, and half-width encodings do not use it") {
+TEST_CASE("a config can forbid shared memory, and only FLOAT32 both ways uses it") {
   const std::string forbids =
       GENERATE("exchange.shared_memory=false", "exchange.gradient_encoding=FLOAT16",
-               "exchange.parameter_encoding=BFLOAT16");
+               "exchange.gradient_encoding=INT4", "exchange.parameter_encoding=BFLOAT16");
   TestCluster cluster(MustParse(kSmallConfig, {"workers=1", forbids}));
   Buffers buffers = MakeBuffers(cluster);
   auto exchange = Connect(cluster, 0, buffers);

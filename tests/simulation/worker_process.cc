@@ -418,7 +418,8 @@ absl::Status WorkerProcess::TakeParameters(int slot, const ParameterHeader& head
   if (!counts.ok()) return counts.status();
   if (!*counts) return absl::OkStatus();
   std::vector<float>& parameters = parameters_[header.chunk];
-  Decode(static_cast<Encoding>(header.encoding), {{data.data(), data.size()}}, parameters.data());
+  Decode(static_cast<Encoding>(header.encoding), {{data.data(), data.size()}},
+         absl::MakeSpan(parameters));
   context_.oracle.Answered(primary, context_.oracle.Generation(view_.generation()), rank_,
                            incarnation_, header, parameters);
   core_.round().Answered(header.chunk, header.version);

@@ -11,8 +11,8 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/synchronization/mutex.h"
-#include "common/base/element_loop.h"
 #include "common/placement/planned_config.h"
+#include "common/wire/encoding.h"
 #include "grpcpp/grpcpp.h"
 #include "proto/parameter_server.grpc.pb.h"
 #include "tests/testing/chunk_messages.h"
@@ -54,8 +54,11 @@ class SubtractingSlot {
     if (push.iteration() != next) return push.iteration() + 1 == next;
     ++next;
     const Chunk& chunk = config_.plan().chunks()[push.chunk()];
-    const auto* gradient = reinterpret_cast<const UnalignedFloat*>(push.data().data());
-    for (int64_t i = 0; i < chunk.size; ++i) parameters_[chunk.model_offset + i] -= gradient[i];
+    ForEachDecodedRun(push.encoding(), {absl::MakeConstSpan(push.data())}, chunk.size,
+                      [&](int64_t first, const UnalignedFloat* gradient, int64_t count) {
+                        float* const at = parameters_.data() + chunk.model_offset + first;
+                        for (int64_t i = 0; i < count; ++i) at[i] -= gradient[i];
+                      });
     return true;
   }
   ParameterChunk Answer(uint32_t id, uint64_t iteration, uint64_t view) {

@@ -46,7 +46,7 @@ std::string DrawCluster(Dice* dice) {
   }
   absl::StrAppend(&text, " } update { policy: ", dice->Pick({"SYNC", "ASYNC"}),
                   " } exchange { schedule: ", dice->Pick({"SEQUENTIAL", "BACKWARD", "FULL"}),
-                  " gradient_encoding: ", dice->Pick({"FLOAT32", "FLOAT32", "BFLOAT16"}),
+                  " gradient_encoding: ", dice->Pick({"FLOAT32", "FLOAT32", "BFLOAT16", "INT4"}),
                   " parameter_encoding: ", dice->Pick({"FLOAT32", "FLOAT32", "BFLOAT16"}),
                   " } workers: ", workers);
   const double gbps = dice->Scale(1, 100);

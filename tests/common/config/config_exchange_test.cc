@@ -1,4 +1,5 @@
-// Tests the parts of a config that concern the exchange's schedule, and emulated times and sizes.
+// Tests the parts of a config that concern the exchange's schedule and encodings, and emulated
+// times and sizes.
 
 #include <catch2/catch.hpp>
 #include <string>
@@ -32,6 +33,35 @@ TEST_CASE("the schedule is FULL, or BACKWARD where workers bring the model") {
   CHECK(schedule({}) == ExchangeConfig::BACKWARD);
   CHECK(schedule({"exchange.schedule=FULL"}) == ExchangeConfig::FULL);
   CHECK(schedule({"update.non_finite=SKIP"}) == ExchangeConfig::SEQUENTIAL);
+}
+
+TEST_CASE("INT8, INT4 and E3M0 are for gradients, and what concerns them is refused without them") {
+  for (const std::string encoding : {"INT8", "INT4", "E3M0"}) {
+    CAPTURE(encoding);
+    CHECK(ErrorOf(kConfig, {"exchange.parameter_encoding=" + encoding}) ==
+          "--set exchange.parameter_encoding=" + encoding + ": exchange.parameter_encoding: is " +
+              encoding +
+              ", allowed: FLOAT32, FLOAT16, BFLOAT16, because the errors of parameters do not "
+              "average out as those of gradients do");
+    const ExchangeConfig exchange =
+        Valid(kConfig, {"exchange.gradient_encoding=" + encoding, "exchange.error_feedback=true",
+                        "exchange.gradient_rounding=STOCHASTIC"})
+            .proto()
+            .exchange();
+    CHECK(exchange.error_feedback());
+    CHECK(exchange.gradient_rounding() == ExchangeConfig::STOCHASTIC);
+  }
+  for (const std::string encoding : {"FLOAT32", "FLOAT16", "BFLOAT16"}) {
+    const std::string gradient = "exchange.gradient_encoding=" + encoding;
+    CHECK(ErrorOf(kConfig, {gradient, "exchange.error_feedback=true"}) ==
+          "--set exchange.error_feedback=true: exchange.error_feedback: has no effect with " +
+              encoding + ", allowed: only with INT8, INT4, E3M0");
+    CHECK(ErrorOf(kConfig, {gradient, "exchange.gradient_rounding=STOCHASTIC"}) ==
+          "--set exchange.gradient_rounding=STOCHASTIC: exchange.gradient_rounding: has no effect "
+          "with " +
+              encoding + ", allowed: only with INT8, INT4, E3M0");
+    CHECK_FALSE(Valid(kConfig, {gradient}).proto().exchange().error_feedback());
+  }
 }
 
 TEST_CASE("programs that bring the model are waited for longer, unless the config says how long") {

@@ -24,10 +24,12 @@ std::string ErrorWithMore(const std::string& lines) { return ErrorOf(kConfig + l
 TEST_CASE("a text that cannot be understood is refused with line, field and what is allowed") {
   CHECK(ErrorWith("policy: SYNC", "policy: SNYC") ==
         "f:11: update.policy: is SNYC, allowed: SYNC, ASYNC, SSP");
-  CHECK(ErrorWithMore("exchange { gradient_encoding: INT8 }") ==
-        "f:17: exchange.gradient_encoding: is INT8, allowed: FLOAT32, FLOAT16, BFLOAT16");
-  CHECK(ErrorWithMore("exchange { parameter_encoding: 3 }") ==
-        "f:17: exchange.parameter_encoding: is 3, allowed: FLOAT32, FLOAT16, BFLOAT16");
+  CHECK(ErrorWithMore("exchange { gradient_encoding: INT16 }") ==
+        "f:17: exchange.gradient_encoding: is INT16, allowed: FLOAT32, FLOAT16, BFLOAT16, INT8, "
+        "INT4, E3M0");
+  CHECK(ErrorWithMore("exchange { gradient_encoding: 6 }") ==
+        "f:17: exchange.gradient_encoding: is 6, allowed: FLOAT32, FLOAT16, BFLOAT16, INT8, INT4, "
+        "E3M0");
   CHECK(ErrorWith("epochs: 3", "epochs: 3.5") ==
         "f:12: training.epochs: is 3.5, allowed: a whole number of 32 bits");
   CHECK(ErrorWith("epochs: 3", "epochs: -99999999999") ==

@@ -339,6 +339,14 @@ TEST_CASE("a worker has a declared tensor in its type, and room for it as float3
   CHECK(model->gradient_bytes() == 576);
 }
 
+TEST_CASE("an encoding of gradients is no type of a parameter") {
+  const auto model =
+      Model::Create(Spec("from_workers { tensor { name: \"a\" shape: [3] type: INT8 } }"));
+  CHECK_THAT(model.status().ToString(),
+             Catch::Contains("a is INT8, which is for gradients only, allowed: FLOAT32, FLOAT16, "
+                             "BFLOAT16"));
+}
+
 TEST_CASE("what is no parameter has no type of 16 bits") {
   const absl::StatusOr<Model> model = Model::Create(
       Spec("from_workers { tensor { name: \"a\" shape: [3] role: BUFFER type: BFLOAT16 } }"));

@@ -10,7 +10,7 @@
 namespace evenshard {
 namespace {
 
-constexpr Encoding kEncodings[] = {FLOAT32, FLOAT16, BFLOAT16};
+constexpr Encoding kEncodings[] = {FLOAT32, FLOAT16, BFLOAT16, INT8, INT4, E3M0};
 
 std::vector<float> RandomFloats(std::mt19937_64& random, size_t n) {
   std::normal_distribution<float> normal;
@@ -41,24 +41,25 @@ TEST_CASE("what was encoded is decoded from pieces of any length, whole and in r
   const auto seed = std::random_device()();
   CAPTURE(seed);
   std::mt19937_64 random(seed);
-  for (int round = 0; round < 300; ++round) {
-    const Encoding encoding = kEncodings[round % 3];
+  for (int round = 0; round < 600; ++round) {
+    const Encoding encoding = kEncodings[round % 6];
     const std::vector<float> values = RandomFloats(random, random() % 6000);
     const std::string bytes = Encoded(encoding, values);
     CAPTURE(EncodingName(encoding), values.size());
-    REQUIRE(bytes.size() == values.size() * (encoding == FLOAT32 ? 4 : 2));
     std::vector<float> expected = values;
     if (const HalfWidth* half = HalfWidthOf(encoding)) {
       half->decode(reinterpret_cast<const UnalignedHalf*>(bytes.data()),
                    static_cast<int64_t>(values.size()), expected.data());
+    } else if (const BlockScaled* blocks = BlockScaledOf(encoding)) {
+      blocks->decode(bytes.data(), static_cast<int64_t>(values.size()), expected.data());
     }
 
     std::vector<float> decoded(values.size());
-    Decode(encoding, Cut(bytes, random), decoded.data());
+    Decode(encoding, Cut(bytes, random), absl::MakeSpan(decoded));
     REQUIRE(decoded == expected);
 
     std::vector<float> in_runs;
-    ForEachDecodedRun(encoding, Cut(bytes, random),
+    ForEachDecodedRun(encoding, Cut(bytes, random), static_cast<int64_t>(values.size()),
                       [&](int64_t first, const UnalignedFloat* floats, int64_t count) {
                         REQUIRE(first == static_cast<int64_t>(in_runs.size()));
                         for (int64_t i = 0; i < count; ++i) in_runs.push_back(float{floats[i]});
@@ -71,16 +72,17 @@ TEST_CASE("the first value that is not finite is found in any pieces") {
   const auto seed = std::random_device()();
   CAPTURE(seed);
   std::mt19937_64 random(seed);
-  for (int round = 0; round < 300; ++round) {
-    const Encoding encoding = kEncodings[round % 3];
+  for (int round = 0; round < 600; ++round) {
+    const Encoding encoding = kEncodings[round % 6];
     std::vector<float> values = RandomFloats(random, 1 + random() % 6000);
     CAPTURE(EncodingName(encoding));
     const std::string finite = Encoded(encoding, values);
-    REQUIRE(FindNonFinite(encoding, Cut(finite, random)) == -1);
+    const auto n = static_cast<int64_t>(values.size());
+    REQUIRE(FindNonFinite(encoding, Cut(finite, random), n) == -1);
     const size_t first = random() % values.size();
     values[first] = values.back() = round % 2 == 0 ? std::nanf("") : HUGE_VALF;
     const std::string bytes = Encoded(encoding, values);
-    REQUIRE(FindNonFinite(encoding, Cut(bytes, random)) == static_cast<int64_t>(first));
+    REQUIRE(FindNonFinite(encoding, Cut(bytes, random), n) == static_cast<int64_t>(first));
   }
 }
 
@@ -95,6 +97,12 @@ TEST_CASE("a value beyond the range of an encoding is noticed wherever it is") {
     values[place] = 3.4e38f;
     CHECK_FALSE(FitsEncoding(BFLOAT16, values));
     CHECK(FitsEncoding(FLOAT32, values));
+    for (const Encoding encoding : {INT8, INT4, E3M0}) {
+      values[place] = 1.7e38f;
+      CHECK(FitsEncoding(encoding, values));
+      values[place] = 1.8e38f;
+      CHECK_FALSE(FitsEncoding(encoding, values));
+    }
   }
 }
 
@@ -114,7 +122,7 @@ TEST_CASE("a sum of encoded gradients is off by no more than their rounding and 
         // Some values become so small that they are subnormal in float16.
         for (size_t i = 0; i < kSize; ++i) gradient[i] *= std::exp2(-static_cast<int>(i % 24));
         const std::string bytes = Encoded(encoding, gradient);
-        ForEachDecodedRun(encoding, Cut(bytes, random),
+        ForEachDecodedRun(encoding, Cut(bytes, random), kSize,
                           [&](int64_t first, const UnalignedFloat* floats, int64_t count) {
                             for (int64_t i = 0; i < count; ++i) sum[first + i] += floats[i];
                           });
@@ -137,10 +145,19 @@ TEST_CASE("an encoding is named, one that this program does not know by its numb
   CHECK(EncodingName(FLOAT16) == "FLOAT16");
   CHECK(EncodingName(17) == "encoding 17");
   CHECK(EncodingNames([](Encoding encoding) { return encoding != FLOAT16; }) ==
-        "FLOAT32, BFLOAT16");
+        "FLOAT32, BFLOAT16, INT8, INT4, E3M0");
   CHECK(RangeOf(FLOAT32).empty());
   CHECK(RangeOf(FLOAT16) == " (or beyond 65504, the largest FLOAT16)");
   CHECK(RangeOf(BFLOAT16) == " (or beyond 3.38953e+38, the largest BFLOAT16)");
+  CHECK(RangeOf(INT4) == " (or beyond 1.70141e+38, the largest INT4)");
+}
+
+TEST_CASE("the size of encoded elements counts the scales of their blocks") {
+  CHECK(EncodedBytes(FLOAT32, 100) == 400);
+  CHECK(EncodedBytes(FLOAT16, 100) == 200);
+  CHECK(EncodedBytes(INT8, 300) == 256 + 44 + 2 * 2);
+  CHECK(EncodedBytes(INT4, 101) == 32 + 19 + 2 * 2);
+  CHECK(EncodedBytes(E3M0, 64) == 34);
 }
 
 }  // namespace

@@ -77,7 +77,8 @@ class ShardFixture {
     request.set_plan_fingerprint(config->plan().fingerprint());
     request.set_plan_version(kPlanVersion);
     request.set_protocol_version(kProtocolVersion);
-    for (const Encoding encoding : {FLOAT16, BFLOAT16}) request.add_encodings(encoding);
+    for (const Encoding encoding : {FLOAT16, BFLOAT16, INT8, INT4, E3M0})
+      request.add_encodings(encoding);
     return request;
   }
 

@@ -57,6 +57,33 @@ TEST_CASE_METHOD(ShardFixture, "half-width gradients are applied in float32 and 
   }
 }
 
+TEST_CASE_METHOD(ShardFixture, "block-scaled gradients of the right length only are applied") {
+  for (const auto& [encoding, length] :
+       {std::pair<std::string, uint64_t>("INT8", 6), {"INT4", 4}, {"E3M0", 4}}) {
+    for (const std::string policy : {"SYNC", "ASYNC"}) {
+      CAPTURE(encoding, policy);
+      ShardFixture fixture;
+      fixture.Start(2, {"exchange.gradient_encoding=" + encoding, "update.policy=" + policy});
+      REQUIRE(fixture.Push(0, 0, {1, -0.5, 0, 0}).ok());
+      REQUIRE(fixture.Push(1, 0, {0, -1, 0.5, 0}).ok());
+      const float share = policy == "SYNC" ? 0.5 : 1;
+      const std::vector<float> expected = {share, -1.5f * share, 0.5f * share, 0};
+      const std::vector<float> applied = fixture.Applied();
+      // INT4 is off by a fourteenth of the largest element in each of both.
+      for (size_t i = 0; i < 4; ++i) CHECK(applied[i] == Approx(expected[i]).margin(0.15));
+      CHECK(fixture.shard->Stats().bytes_in() == 2 * length);
+      for (const size_t size : {2, 5, 300}) {
+        const std::vector<float> values(size, 1);
+        const int64_t bytes = EncodedBytes(fixture.config->proto().exchange().gradient_encoding(),
+                                           static_cast<int64_t>(size));
+        CHECK_THAT(Message(fixture.Push(0, 1, values)),
+                   Contains(absl::StrCat("worker 0 pushed ", bytes,
+                                         " bytes for chunk 0, which takes ", length)));
+      }
+    }
+  }
+}
+
 TEST_CASE_METHOD(ShardFixture, "REJECT: a gradient beyond the range of float16 fails the run") {
   Start(2, {"exchange.gradient_encoding=FLOAT16"});
   REQUIRE(Push(0, 0, {65504, 65519, -65519, 1e-8f}).ok());  // the largest; 0

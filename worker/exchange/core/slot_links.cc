@@ -96,7 +96,9 @@ void SlotLinks::Attempt(int index, absl::Duration delay) {
   join.set_protocol_version(kProtocolVersion);
   join.set_process(options_.process);
   *join.mutable_config() = config.Contract();
-  for (const Encoding encoding : {FLOAT32, FLOAT16, BFLOAT16}) join.add_encodings(encoding);
+  for (const Encoding encoding : {FLOAT32, FLOAT16, BFLOAT16, INT8, INT4, E3M0}) {
+    join.add_encodings(encoding);
+  }
   if (options_.has_views) {
     join.set_slot(index);
     join.set_view(view_);

@@ -1,6 +1,7 @@
 #include "worker/exchange/grpc/chunk_transfer.h"
 
 #include <cstring>
+#include <optional>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -11,9 +12,11 @@
 namespace evenshard {
 
 ChunkTransfer::ChunkTransfer(const PlannedConfig* config, ExchangeCore* core,
+                             std::unique_ptr<GradientEncoder> encoder,
                              OnWritten on_parameters_written)
     : config_(*config),
       core_(*core),
+      encoder_(std::move(encoder)),
       on_parameters_written_(std::move(on_parameters_written)),
       shares_(config->shards()) {}
 
@@ -22,30 +25,42 @@ void ChunkTransfer::SetBuffers(absl::Span<const float> gradients, absl::Span<flo
   parameters_ = parameters;
 }
 
+bool ChunkTransfer::Append(const GradientHeader& header, std::vector<grpc::Slice>* message) {
+  const Chunk& chunk = config_.plan().chunks()[header.chunk];
+  const bool shares = shares_[chunk.shard].load(std::memory_order_relaxed);
+  std::optional<grpc::Slice> data;
+  if (header.has_data() && !shares) {
+    const auto encoding = static_cast<Encoding>(header.encoding);
+    const char* const gradients = reinterpret_cast<const char*>(gradients_.data());
+    const PlannedConfig::Place place = config_.GradientPlace(header.assigned.has_value(), chunk);
+    if (place.type == encoding) {
+      data = lent_.Lend({gradients + place.begin, static_cast<size_t>(place.bytes)});
+    } else {
+      data.emplace(static_cast<size_t>(EncodedBytes(encoding, chunk.size)));
+      // Writing is safe because nobody else refers to the slice yet.
+      char* const bytes = reinterpret_cast<char*>(const_cast<uint8_t*>(data->begin()));
+      if (!encoder_->Encode(header, gradients, bytes)) return false;
+    }
+  }
+  const EncodedHeader encoded = EncodeListed(header, data.has_value() ? data->size() : 0);
+  message->emplace_back(encoded.data(), encoded.size());
+  if (data.has_value()) message->push_back(*std::move(data));
+  return true;
+}
+
 std::vector<GradientHeader> ChunkTransfer::NextGradients(int slot, int stream,
                                                          grpc::ByteBuffer* message) {
   // The answer to an earlier push of the chunks may come at any time. Until this one is encoded or
   // lent, it must not let the gradients change.
   const LentMemory::Hold hold(&lent_);
   const bool shares = shares_[slot].load(std::memory_order_relaxed);
-  std::vector<GradientHeader> headers = core_.round().Take(slot, stream, /*has_data=*/!shares);
+  std::vector<GradientHeader> headers;
   std::vector<grpc::Slice> slices;
-  for (const GradientHeader& header : headers) {
-    const Chunk& chunk = config_.plan().chunks()[header.chunk];
-    const auto encoding = static_cast<Encoding>(header.encoding);
-    const bool is_sent = header.has_data() && !shares;
-    const EncodedHeader encoded =
-        EncodeListed(header, is_sent ? EncodedBytes(encoding, chunk.size) : 0);
-    slices.emplace_back(encoded.data(), encoded.size());
-    if (!is_sent) continue;
-    const PlannedConfig::Place place = config_.GradientPlace(header.assigned.has_value(), chunk);
-    const char* const gradient = reinterpret_cast<const char*>(gradients_.data()) + place.begin;
-    const auto size = static_cast<size_t>(chunk.size);
-    slices.push_back(
-        place.type == encoding
-            ? lent_.Lend({gradient, static_cast<size_t>(place.bytes)})
-            : EncodedSlice(encoding, {reinterpret_cast<const float*>(gradient), size}));
-  }
+  do {
+    headers = core_.round().Take(slot, stream, /*has_data=*/!shares);
+    if (headers.empty()) break;
+    std::erase_if(headers, [&](const GradientHeader& header) { return !Append(header, &slices); });
+  } while (headers.empty());
   *message = grpc::ByteBuffer(slices.data(), slices.size());
   return headers;
 }
@@ -78,7 +93,7 @@ absl::Status ChunkTransfer::CheckRange(const Chunk& chunk, Encoding encoding,
   if (encoding == FLOAT32 || !config_.MustBeFinite(chunk)) return absl::OkStatus();
   // The shard encodes any value, so a parameter that the encoding cannot represent shows up here as
   // one that is not finite.
-  const int64_t bad = FindNonFinite(encoding, data);
+  const int64_t bad = FindNonFinite(encoding, data, chunk.size);
   if (bad < 0) return absl::OkStatus();
   return absl::OutOfRangeError(absl::StrCat(
       "it answered with a parameter that is not finite", RangeOf(encoding), ": ",
@@ -109,9 +124,14 @@ absl::Status ChunkTransfer::TakeAnswer(int slot, const Decoded<ParameterHeader>&
     if (place.type == encoding) {
       Copy(answer.data, to);
     } else {
-      Decode(encoding, answer.data, reinterpret_cast<float*>(to));
+      Decode(encoding, answer.data,
+             {reinterpret_cast<float*>(to), static_cast<size_t>(chunk.size)});
     }
     on_parameters_written_(chunk.model_offset, chunk.size);
+  }
+  if (!gradients_.empty()) {
+    encoder_->Settle(chunk, answer.header.iteration,
+                     reinterpret_cast<const char*>(gradients_.data()));
   }
   core_.round().Answered(chunk.id, answer.header.version);
   return absl::OkStatus();

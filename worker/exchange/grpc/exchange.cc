@@ -106,7 +106,7 @@ absl::StatusOr<Exchange::Buffers> Exchange::AllocateBuffers(
   return buffers;
 }
 
-Exchange::Exchange(const Options& options)
+Exchange::Exchange(const Options& options, std::unique_ptr<GradientEncoder> encoder)
     : config_(*options.config),
       rank_(options.rank),
       clock_(ClockOf(options)),
@@ -124,7 +124,7 @@ Exchange::Exchange(const Options& options)
              .process = ThisProcess(),
              .trace = options.trace,
              .while_waiting = options.while_waiting}),
-      transfer_(&config_, &core_, options.on_parameters_written),
+      transfer_(&config_, &core_, std::move(encoder), options.on_parameters_written),
       calls_({.clock = &clock_,
               .control = [this] { return connections_[0]->control(); },
               .failure = [this] { return core_.failure(); },
@@ -174,7 +174,9 @@ absl::StatusOr<std::unique_ptr<Exchange>> Exchange::Connect(const Options& optio
   const int shards = options.config->shards();
   RETURN_IF_ERROR(ReserveOpenFiles(shards * (options.config->proto().limits().connections() + 1),
                                    absl::StrCat("connections to ", shards, " shards")));
-  std::unique_ptr<Exchange> exchange(new Exchange(options));
+  ASSIGN_OR_RETURN(std::unique_ptr<GradientEncoder> encoder,
+                   GradientEncoder::Create(*options.config, options.rank));
+  std::unique_ptr<Exchange> exchange(new Exchange(options, std::move(encoder)));
   exchange->core_.Start();
   if (options.view_link != nullptr) {
     exchange->listener_ = std::make_shared<ViewListener>();
@@ -242,6 +244,7 @@ absl::StatusOr<int64_t> Exchange::Resume() {
           "gRPC has not given back gradients of connections that were closed");
     }
     means_.Forget();
+    transfer_.ForgetErrors();
     core_.Resume();
     Announce();
     if (const absl::Status ready = core_.AwaitReady(); !ready.ok() && !went_back()) return ready;

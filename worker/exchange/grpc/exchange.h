@@ -22,6 +22,7 @@
 #include "common/placement/planned_config.h"
 #include "proto/worker_usage.pb.h"
 #include "worker/exchange/core/exchange_core.h"
+#include "worker/exchange/core/gradient_encoder.h"
 #include "worker/exchange/core/training_exchange.h"
 #include "worker/exchange/grpc/chunk_transfer.h"
 #include "worker/exchange/grpc/mean_calls.h"
@@ -98,7 +99,8 @@ class Exchange final : public TrainingExchange {
   // Waits until every shard is up, opens the streams and takes the rank at each shard. With views
   // it first waits until the run has taken this worker in. Errors: DEADLINE_EXCEEDED with the names
   // of the shards that were not up within limits.startup_seconds, with views within
-  // limits.exchange_seconds; a shard's refusal (see Shard::Join) with its name.
+  // limits.exchange_seconds; a shard's refusal (see Shard::Join) with its name; those of
+  // GradientEncoder::Create.
   static absl::StatusOr<std::unique_ptr<Exchange>> Connect(const Options& options);
 
   // Calls Leave with an error if the caller has not called it.
@@ -234,7 +236,7 @@ class Exchange final : public TrainingExchange {
   // Passes the views on as long as the exchange is there.
   struct ViewListener;
 
-  explicit Exchange(const Options& options);
+  Exchange(const Options& options, std::unique_ptr<GradientEncoder> encoder);
 
   // Calls CheckProgress and Tick once per period until `stop` is requested.
   void Watch(const std::stop_token& stop);

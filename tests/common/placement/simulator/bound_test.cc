@@ -135,6 +135,18 @@ TEST_CASE("a slow link, a slow shard and a shorter encoding count in their direc
   CHECK(bound().pull_seconds == Approx(100 * kModelBytes / kRate).epsilon(kCuts));
 }
 
+TEST_CASE("pushes in 8 and 4 bits count with the scales of their blocks") {
+  for (const auto& [encoding, part] : {std::pair("INT8", 258.0 / 256), {"INT4", 34.0 / 64}}) {
+    CAPTURE(encoding);
+    const PlannedConfig config = ClusterConfigOf(
+        2, 2, kMemoryBased, "FULL", {std::string("exchange.gradient_encoding=") + encoding});
+    const Bound bound =
+        BoundOf(config.planned_run(), EqualRates(config, kRate), EqualTimes(config, 0, 0));
+    CHECK(bound.push_seconds == Approx(part * kModelBytes / 4 / kRate).epsilon(kCuts));
+    CHECK(bound.pull_seconds == Approx(kModelBytes / kRate).epsilon(kCuts));
+  }
+}
+
 TEST_CASE("AUTO has a smaller bound than MEMORY_BASED if one shard's link is slow") {
   const std::vector<std::string> gbps = {"shard[0].link_gbps=2.5", "shard[1].link_gbps=10"};
   const auto bound = [&](const char* partition) {

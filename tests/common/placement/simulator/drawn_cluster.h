@@ -120,7 +120,7 @@ inline std::string DrawnCluster::DrawText(Dice* dice, const Options& options) {
       " } limits { chunk_bytes: ", chunk_bytes, " connections: ", dice->Int(1, 4),
       " } exchange { schedule: ",
       options.schedule.empty() ? dice->Pick({"SEQUENTIAL", "BACKWARD", "FULL"}) : options.schedule,
-      " gradient_encoding: ", dice->Pick({"FLOAT32", "FLOAT32", "BFLOAT16"}),
+      " gradient_encoding: ", dice->Pick({"FLOAT32", "FLOAT32", "BFLOAT16", "INT4"}),
       " parameter_encoding: ", dice->Pick({"FLOAT32", "FLOAT32", "BFLOAT16"}),
       " } workers: ", dice->Int(1, options.max_workers));
   for (int i = 0; i < shards; ++i) absl::StrAppend(&text, " shard { address: 'ps:0' }");

@@ -139,6 +139,15 @@ TEST_CASE("a plan counts bytes in the encoding of each direction") {
                                    {"exchange.parameter_encoding=BFLOAT16"});
   REQUIRE(half.ok());
   CHECK(MakePlanReport(*half).busiest_link_bytes == 3 * 176);
+  auto few = PlannedConfig::Parse(config.proto().DebugString(), "few",
+                                  {"exchange.gradient_encoding=INT4"});
+  REQUIRE(few.ok());
+  int64_t bytes = 0;
+  for (const uint32_t id : few->plan().chunks_of_shard(0)) {
+    const int64_t size = few->plan().chunks()[id].size;
+    bytes += 2 * ((size + 63) / 64) + (size + 1) / 2;
+  }
+  CHECK(MakePlanReport(*few).shards[0].bytes_in == 3 * bytes);
 }
 
 TEST_CASE("layers that are split between shards are listed tensor by tensor") {

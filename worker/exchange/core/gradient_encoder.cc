@@ -1,0 +1,127 @@
+#include "worker/exchange/core/gradient_encoder.h"
+
+#include <algorithm>
+#include <bit>
+
+#include "common/base/element_loop.h"
+#include "common/base/status_macros.h"
+
+namespace evenshard {
+namespace {
+
+constexpr uint32_t kExponent = 0x7f800000;
+
+EVENSHARD_VECTORIZED
+void Add(const float* __restrict addend, int64_t n, float* __restrict sum) {
+  for (int64_t i = 0; i < n; ++i) sum[i] += addend[i];
+}
+
+// Sets `residual` to `sum` - `sent` where that is finite.
+EVENSHARD_VECTORIZED
+void Subtract(const float* __restrict sum, const float* __restrict sent, int64_t n,
+              float* __restrict residual) {
+  for (int64_t i = 0; i < n; ++i) {
+    const float rest = sum[i] - sent[i];
+    const bool is_finite = (std::bit_cast<uint32_t>(rest) & kExponent) != kExponent;
+    residual[i] = is_finite ? rest : residual[i];
+  }
+}
+
+// Calls `visit(begin, size)` for runs of elements that are encoded as if they were one.
+template <typename Visit>
+void ForEachRun(const Chunk& chunk, Visit visit) {
+  for (int64_t begin = 0; begin < chunk.size; begin += kBlockElements) {
+    visit(begin, static_cast<size_t>(std::min(kBlockElements, chunk.size - begin)));
+  }
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<GradientEncoder>> GradientEncoder::Create(
+    const PlannedConfig& config, int rank) {
+  std::unique_ptr<GradientEncoder> encoder(new GradientEncoder(config, rank));
+  if (encoder->feeds_back_) {
+    ASSIGN_OR_RETURN(encoder->residual_, FloatBuffer::Allocate(config.model().buffer_size()));
+  }
+  return encoder;
+}
+
+GradientEncoder::GradientEncoder(const PlannedConfig& config, int rank)
+    : config_(config),
+      rank_(rank),
+      feeds_back_(config.proto().exchange().error_feedback()),
+      states_(feeds_back_ ? config.plan().chunks().size() : 0) {}
+
+Rounding GradientEncoder::RoundingOf(uint64_t iteration, const Chunk& chunk, int64_t begin) const {
+  if (config_.proto().exchange().gradient_rounding() == ExchangeConfig::NEAREST) return {};
+  return {.is_stochastic = true,
+          .key = RoundingKey(rank_, iteration),
+          .first = static_cast<uint32_t>(chunk.model_offset + begin)};
+}
+
+absl::Span<const float> GradientEncoder::ValuesOf(const Chunk& chunk, int64_t begin,
+                                                  const char* gradient,
+                                                  absl::Span<float> scratch) const {
+  const PlannedConfig::Place place = config_.GradientPlace(/*assigned=*/false, chunk);
+  const char* const memory = gradient + place.begin + EncodedBytes(place.type, begin);
+  const auto n = static_cast<int64_t>(scratch.size());
+  if (place.type == FLOAT32 && !feeds_back_) {
+    return {reinterpret_cast<const float*>(memory), scratch.size()};
+  }
+  Decode(place.type, {{memory, static_cast<size_t>(EncodedBytes(place.type, n))}}, scratch);
+  if (feeds_back_) Add(residual_.span().data() + chunk.model_offset + begin, n, scratch.data());
+  return scratch;
+}
+
+void GradientEncoder::EncodeChunk(const Chunk& chunk, uint64_t iteration, const char* gradient,
+                                  char* out) const {
+  const Encoding encoding = config_.GradientEncoding(/*assigned=*/false, chunk);
+  ForEachRun(chunk, [&](int64_t begin, size_t size) {
+    float scratch[kBlockElements];
+    ::evenshard::Encode(encoding, ValuesOf(chunk, begin, gradient, {scratch, size}),
+                        out + EncodedBytes(encoding, begin), RoundingOf(iteration, chunk, begin));
+  });
+}
+
+bool GradientEncoder::Encode(const GradientHeader& header, const char* gradient, char* out) {
+  const Chunk& chunk = config_.plan().chunks()[header.chunk];
+  if (!feeds_back_) {
+    EncodeChunk(chunk, header.iteration, gradient, out);
+    return true;
+  }
+  ChunkState& state = states_[chunk.id];
+  absl::MutexLock lock(&state.mutex);
+  if (state.settled == header.iteration) return false;
+  state.encoded = header.iteration;
+  EncodeChunk(chunk, header.iteration, gradient, out);
+  return true;
+}
+
+void GradientEncoder::Settle(const Chunk& chunk, uint64_t iteration, const char* gradient) {
+  if (!feeds_back_) return;
+  ChunkState& state = states_[chunk.id];
+  absl::MutexLock lock(&state.mutex);
+  if (state.encoded != iteration || state.settled == iteration) return;
+  state.settled = iteration;
+  const Encoding encoding = config_.GradientEncoding(/*assigned=*/false, chunk);
+  ForEachRun(chunk, [&](int64_t begin, size_t size) {
+    float scratch[kBlockElements], sent[kBlockElements];
+    char encoded[kBlockElements * sizeof(uint16_t)];  // block-scaled encodings are narrower
+    const absl::Span<const float> sum = ValuesOf(chunk, begin, gradient, {scratch, size});
+    const auto n = static_cast<int64_t>(size);
+    ::evenshard::Encode(encoding, sum, encoded, RoundingOf(iteration, chunk, begin));
+    Decode(encoding, {{encoded, static_cast<size_t>(EncodedBytes(encoding, n))}}, {sent, size});
+    Subtract(sum.data(), sent, n, residual_.data() + chunk.model_offset + begin);
+  });
+}
+
+void GradientEncoder::Reset() {
+  residual_.GiveBack(0);
+  for (ChunkState& state : states_) {
+    absl::MutexLock lock(&state.mutex);
+    state.encoded.reset();
+    state.settled.reset();
+  }
+}
+
+}  // namespace evenshard

@@ -1,0 +1,71 @@
+#ifndef EVENSHARD_WORKER_EXCHANGE_CORE_GRADIENT_ENCODER_H_
+#define EVENSHARD_WORKER_EXCHANGE_CORE_GRADIENT_ENCODER_H_
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/status/statusor.h"
+#include "absl/synchronization/mutex.h"
+#include "common/base/float_buffer.h"
+#include "common/placement/planned_config.h"
+#include "common/wire/chunk_codec.h"
+#include "common/wire/encoding.h"
+
+namespace evenshard {
+
+// Encodes what a worker pushes in another encoding than its memory has. With
+// exchange.error_feedback (Karimireddy et al., arXiv:1901.09847) it keeps a residual e of each
+// element of a gradient in a block-scaled encoding: a push of the gradient g is C(g + e), and e
+// becomes g + e - D(C(g + e)) when the push is answered, with C and D for encoding and decoding.
+// Until then e stays, so that every repeat of the push has the same bytes. Without a push, e stays
+// too; so does that of an element for which the difference is not finite.
+//
+// Thread-safe, except for Reset.
+class GradientEncoder {
+ public:
+  // `config` must outlive the encoder. Errors: RESOURCE_EXHAUSTED for the residual, a float for
+  // each element of the model.
+  static absl::StatusOr<std::unique_ptr<GradientEncoder>> Create(const PlannedConfig& config,
+                                                                 int rank);
+
+  // Writes EncodedBytes(header.encoding, chunk.size) bytes to `out`. `gradient` is the worker's
+  // memory of gradients (PlannedConfig::GradientPlace). Returns false, with nothing of use in
+  // `out`, if the push has been answered and e is that of the next one.
+  bool Encode(const GradientHeader& header, const char* gradient, char* out);
+
+  // The push of a chunk has been answered. Does nothing if Encode was not called for it. REQUIRES:
+  // the gradient is as it was then.
+  void Settle(const Chunk& chunk, uint64_t iteration, const char* gradient);
+
+  // Every e is zero again, as at first. REQUIRES: no push is pending.
+  void Reset();
+
+ private:
+  struct ChunkState {
+    absl::Mutex mutex;                                       // guards the chunk's residual too
+    std::optional<uint64_t> encoded ABSL_GUARDED_BY(mutex);  // the iteration of the latest push
+    std::optional<uint64_t> settled ABSL_GUARDED_BY(mutex);  // the latest that e has in it
+  };
+
+  GradientEncoder(const PlannedConfig& config, int rank);
+
+  void EncodeChunk(const Chunk& chunk, uint64_t iteration, const char* gradient, char* out) const;
+  // Returns what is encoded of the elements [begin, begin + scratch.size()) of a chunk. It lies in
+  // `scratch` or in the gradient.
+  absl::Span<const float> ValuesOf(const Chunk& chunk, int64_t begin, const char* gradient,
+                                   absl::Span<float> scratch) const;
+  Rounding RoundingOf(uint64_t iteration, const Chunk& chunk, int64_t begin) const;
+
+  const PlannedConfig& config_;
+  const uint32_t rank_;
+  const bool feeds_back_;
+  FloatBuffer residual_;            // with error feedback, as a worker's buffer of floats
+  std::vector<ChunkState> states_;  // with error feedback, by chunk
+};
+
+}  // namespace evenshard
+
+#endif  // EVENSHARD_WORKER_EXCHANGE_CORE_GRADIENT_ENCODER_H_
