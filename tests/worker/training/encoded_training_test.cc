@@ -1,0 +1,89 @@
+// A network that is trained with gradients of 8 and 4 bits comes to the loss of FLOAT32.
+
+#include <catch2/catch.hpp>
+#include <cmath>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "tests/testing/cluster.h"
+#include "worker/training/trainer.h"
+
+namespace evenshard {
+namespace {
+
+constexpr char kDigits[] = R"(
+  model {
+    input { channels: 1 height: 8 width: 8 }
+    layer { name: "fc1" linear { out_features: 32 } }
+    layer { relu {} }
+    layer { name: "fc2" linear { out_features: 10 } }
+  }
+  partition { scheme: MEMORY_BASED }
+  shard { address: "127.0.0.1:0" }
+  shard { address: "127.0.0.1:0" }
+  workers: 2
+  update { policy: SYNC deterministic: true }
+  optimizer { kind: MOMENTUM learning_rate: 0.05 }
+  training { batch_size: 64 epochs: 12 }
+  data {
+    idx { images: "data/digits/images.idx3-ubyte.gz" labels: "data/digits/labels.idx1-ubyte.gz" }
+    holdout: 0.2
+  }
+  compute { threads: 1 }
+  limits { startup_seconds: 20 exchange_seconds: 60 }
+)";
+
+struct Trained {
+  double loss = 0;  // of the last batches of both workers
+  double accuracy = 0;
+  std::vector<float> parameters;
+};
+
+Trained Train(const std::string& exchange) {
+  TestCluster cluster(MustParse(kDigits, {"exchange={gradient_encoding: " + exchange + "}"}));
+  const RealClock clock;
+  std::vector<absl::StatusOr<TrainingSummary>> results(2, absl::UnknownError("did not run"));
+  std::vector<std::thread> threads;
+  for (int rank = 0; rank < 2; ++rank) {
+    threads.emplace_back([&, rank] {
+      auto trainer = Trainer::Create({.config = &cluster.config(),
+                                      .rank = rank,
+                                      .clock = &clock,
+                                      .addresses = cluster.addresses(),
+                                      .progress = {.output = stderr}});
+      results[rank] = trainer.ok() ? (*trainer)->Run() : trainer.status();
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  for (const auto& result : results) {
+    INFO(result.status().ToString());
+    REQUIRE(result.ok());
+  }
+  REQUIRE(results[0]->final_accuracy.has_value());
+  return {(results[0]->final_loss + results[1]->final_loss) / 2, *results[0]->final_accuracy,
+          cluster.Parameters()};
+}
+
+TEST_CASE("8 bits, and 4 with error feedback, come to the loss and the accuracy of FLOAT32") {
+  const Trained expected = Train("FLOAT32");
+  CHECK(expected.accuracy > 0.93);
+  for (const std::string exchange : {"INT8", "INT8 error_feedback: true",
+                                     "INT4 error_feedback: true", "E3M0 error_feedback: true"}) {
+    const Trained trained = Train(exchange);
+    CAPTURE(exchange, trained.loss, expected.loss, trained.accuracy, expected.accuracy);
+    CHECK(std::abs(trained.loss - expected.loss) < 0.05 * expected.loss);
+    CHECK(std::abs(trained.accuracy - expected.accuracy) < 0.012);
+  }
+}
+
+TEST_CASE("a deterministic run in 4 bits gives the same bits again") {
+  const std::string exchange =
+      GENERATE("INT4 error_feedback: true",
+               "INT4 error_feedback: true gradient_rounding: STOCHASTIC", "INT4");
+  CAPTURE(exchange);
+  CHECK(Train(exchange).parameters == Train(exchange).parameters);
+}
+
+}  // namespace
+}  // namespace evenshard
