@@ -18,6 +18,8 @@ constexpr uint64_t kModelSeed = 0xbf58476d1ce4e5b9;
 constexpr uint64_t kHeldSeed = 0xd6e8feb86659fd93;
 // And whether the gradient is clipped by its norm.
 constexpr uint64_t kClipSeed = 0xa0761d6478bd642f;
+// And whether gradients travel in blocks with a scale.
+constexpr uint64_t kBitsSeed = 0x8ebc6af09c88c6e3;
 // And whether something happens while some workers have finished and others have not.
 constexpr uint64_t kEndSeed = 0xc2b2ae3d27d4eb4f;
 // And whether they assign values.
@@ -77,6 +79,13 @@ std::string DrawRecovery(const Scenario& scenario, Dice& dice) {
   return text + "\n}";
 }
 
+std::string DrawGradientEncoding(bool has_half, Dice dice) {
+  if (!dice.Once(3)) return has_half ? " gradient_encoding: FLOAT16" : "";
+  return absl::StrCat(" gradient_encoding: ", dice.Pick({"INT8", "INT4", "E3M0"}),
+                      dice.Once(3) ? "" : " error_feedback: true",
+                      dice.Once(2) ? " gradient_rounding: STOCHASTIC" : "");
+}
+
 }  // namespace
 
 const std::vector<Plant>& AllPlants() {
@@ -88,7 +97,7 @@ const std::vector<Plant>& AllPlants() {
       Plant::kHidesUnreachable,   Plant::kGivesUpUntaken,       Plant::kMovesCuts,
       Plant::kGivesThirdSlot,     Plant::kEndsWhenFinished,     Plant::kEndsAtReadErrors,
       Plant::kLeavesFolderFree,   Plant::kPublishesUnfenced,    Plant::kTrustsLease,
-      Plant::kForgetsNorms,       Plant::kAllowsStaleness};
+      Plant::kForgetsNorms,       Plant::kSettlesEarly,         Plant::kAllowsStaleness};
   return plants;
 }
 
@@ -138,6 +147,8 @@ std::string PlantName(Plant plant) {
       return "publishes_unfenced";
     case Plant::kTrustsLease:
       return "trusts_lease";
+    case Plant::kSettlesEarly:
+      return "settles_early";
     case Plant::kForgetsNorms:
       return "forgets_norms";
     case Plant::kAllowsStaleness:
@@ -223,7 +234,7 @@ Scenario DrawScenario(uint64_t seed, const Extent& most) {
                              : absl::StrCat(" epochs: ", dice.Int(1, 3)),
                          " }\n", "data { synthetic { images: ", images, " } }\n"),
       "exchange { schedule: ", dice.Pick({"SEQUENTIAL", "BACKWARD", "FULL"}),
-      dice.Once(5) ? " gradient_encoding: FLOAT16" : "",
+      DrawGradientEncoding(dice.Once(5), Dice(seed ^ kBitsSeed)),
       dice.Once(6) ? " parameter_encoding: BFLOAT16" : "", " shared_memory: false }\n",
       "limits { chunk_bytes: 64 connections: ", dice.Int(1, 3),
       held_dice.Once(2) ? absl::StrCat(" held_bytes: ", 64 * held_dice.Int(1, 4)) : "",

@@ -29,6 +29,7 @@ enum class Plant {
   kReadsWithoutSnapshot,   // a reader is given each chunk as it is
   kPublishesUnfenced,      // a coordinator publishes in etcd without a look at who else has
   kTrustsLease,            // a ps acts in its roles until it hears that its lease has ended
+  kSettlesEarly,           // a worker counts what a push lost before it is answered
   kForgetsNorms,           // a replica does not learn the norms by which its chunks were clipped
   kAllowsStaleness,        // a shard lets workers get further ahead than SSP allows
   // What recovery was once found to do.

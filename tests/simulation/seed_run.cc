@@ -61,7 +61,7 @@ SeedRun RunTwice(const Scenario& scenario, const FaultsOf& faults_of, Plant plan
   if (run.outcome.violation.empty() && run.outcome.end == "finished" &&
       reference.end == "finished" && scenario.sync && run.outcome.whole_worker_set &&
       run.outcome.coverage.mixed == 0 && reference.whole_worker_set &&
-      reference.coverage.mixed == 0) {
+      reference.coverage.mixed == 0 && run.outcome.coverage.forgotten == 0) {
     run.outcome.violation = Difference(reference.history, run.outcome.history);
   }
   return run;
@@ -176,6 +176,8 @@ bool MayShow(Plant plant, const Scenario& scenario) {
       return scenario.replicas > 0 && scenario.slots > 1 && scenario.clips;
     case Plant::kAllowsStaleness:
       return scenario.staleness.has_value() && scenario.workers > 1;
+    case Plant::kSettlesEarly:
+      return scenario.config.find("error_feedback") != std::string::npos;
     case Plant::kGivesThirdSlot:
       return scenario.replicas > 0 && scenario.slots > 2;
     case Plant::kHidesUnreachable:

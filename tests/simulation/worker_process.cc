@@ -34,10 +34,10 @@ WorkerProcess::WorkerProcess(Context* context, int rank, NodeRef node, uint64_t 
              .incarnation = incarnation,
              .clock = &context->world.clock(node.node),
              .transport = &transport_,
-             .has_views = true}) {
+             .has_views = true}),
+      gradients_(&context->config, rank, context->plant == Plant::kSettlesEarly) {
   transport_.SetCore(&core_);
   for (const Chunk& chunk : context_.config.plan().chunks()) {
-    gradients_.emplace_back(chunk.size);
     parameters_.emplace_back(chunk.size);
   }
   context_.world.Run(node_, absl::ZeroDuration(), [this] {
@@ -111,6 +111,7 @@ bool WorkerProcess::Advance() {
   if (core_.went_back()) {
     ++attempt_;
     step_ = Step::kConnecting;
+    gradients_.GoBack();
     core_.Resume();
     return true;
   }
@@ -202,6 +203,10 @@ void WorkerProcess::Bootstrap() {
       bootstrap_.reset();
       const ExchangeRound& round = core_.round();
       if (has_pulled_ && round.PulledAhead() > 0) context_.oracle.Mixed();
+      const uint64_t first = context_.config.is_from_workers() ? 1 : 0;
+      if (context_.config.proto().exchange().error_feedback() && round.next_iteration() > first) {
+        context_.oracle.Forgot();
+      }
       BeginIteration();
     }
   }
@@ -347,16 +352,18 @@ void WorkerProcess::PushIteration() {
 
 void WorkerProcess::ComputeAndPush(ExchangeKind kind, bool contributes) {
   assigned_array_ = kind.assigned.value_or(0);
+  const bool assigns = kind.assigned.has_value();
   if (!core_.round().Begin(iteration_, std::move(kind)).ok()) return;
   contributes_ = contributes;
   step_ = Step::kExchanging;
   to_push_ = AllTensors();
-  MakeUpGradients(parameters_, rank_, iteration_, share_, &gradients_);
+  MakeUpGradients(parameters_, rank_, iteration_, share_, &gradients_.values());
   if (assigned_array_ > 0) {  // no square, nor a mean of squares, is negative
-    for (std::vector<float>& values : gradients_) {
+    for (std::vector<float>& values : gradients_.values()) {
       for (float& value : values) value = std::abs(value);
     }
   }
+  gradients_.Begin(assigns);
   PushNext();
 }
 
@@ -400,11 +407,13 @@ std::string WorkerProcess::Gradient(const GradientHeader& header) {
   PushRecord push{.skip = !header.has_data()};
   std::string data;
   if (header.has_data()) {
-    const std::vector<float>& gradient = gradients_[header.chunk];
-    const auto encoding = static_cast<Encoding>(header.encoding);
-    data.resize(EncodedBytes(encoding, static_cast<int64_t>(gradient.size())));
-    Encode(encoding, gradient, data.data());
-    push.gradient = gradient;
+    absl::StatusOr<PushedGradients::Push> taken = gradients_.Take(header);
+    if (!taken.ok()) {
+      context_.oracle.Violated(taken.status().ToString());
+      return data;
+    }
+    data = std::move(taken->data);
+    push.gradient = std::move(taken->arrives);
     push.share = share_;
   }
   context_.oracle.Pushed(context_.oracle.Generation(view_.generation()), rank_, header.iteration,
@@ -422,6 +431,7 @@ absl::Status WorkerProcess::TakeParameters(int slot, const ParameterHeader& head
          absl::MakeSpan(parameters));
   context_.oracle.Answered(primary, context_.oracle.Generation(view_.generation()), rank_,
                            incarnation_, header, parameters);
+  gradients_.Answered(header);
   core_.round().Answered(header.chunk, header.version);
   return absl::OkStatus();
 }

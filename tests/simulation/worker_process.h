@@ -9,6 +9,7 @@
 
 #include "common/control/view/view_link.h"
 #include "tests/simulation/context.h"
+#include "tests/simulation/pushed_gradients.h"
 #include "tests/simulation/worker_transport.h"
 #include "worker/data/order/dealing.h"
 #include "worker/exchange/core/exchange_core.h"
@@ -114,10 +115,10 @@ class WorkerProcess final : private WorkerTransport::Buffers {
   std::optional<absl::Status> gives_up_;  // why
   uint64_t iteration_ = 0;
   std::optional<Dealing::Share> share_;
-  std::vector<int> to_push_;                    // tensors, the last one first
-  uint32_t assigned_array_ = 0;                 // of the state
-  bool contributes_ = true;                     // has gradients, or values that are assigned
-  std::vector<std::vector<float>> gradients_;   // by chunk
+  std::vector<int> to_push_;     // tensors, the last one first
+  uint32_t assigned_array_ = 0;  // of the state
+  bool contributes_ = true;      // has gradients, or values that are assigned
+  PushedGradients gradients_;
   std::vector<std::vector<float>> parameters_;  // by chunk
 };
 

@@ -446,6 +446,7 @@ void Coverage::Add(const Coverage& other) {
   repeats += other.repeats;
   reads += other.reads;
   mixed += other.mixed;
+  forgotten += other.forgotten;
   norms += other.norms;
   bounded += other.bounded;
 }

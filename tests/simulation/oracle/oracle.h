@@ -37,6 +37,7 @@ struct Coverage {
   int repeats = 0;       // pushes of what was pushed before
   int reads = 0;         // of chunks, by readers outside the training
   int mixed = 0;         // iterations that a worker repeats with some chunks updated already
+  int forgotten = 0;     // times that a worker went on without the residual of error feedback
   int norms = 0;         // iterations whose norm was that of the gradients
   int bounded = 0;       // answers of which SSP promises that they have others' updates
 
@@ -48,8 +49,8 @@ struct Coverage {
 // changed, what workers were told, what copies and checkpoints hold. It keeps the whole history,
 // and computes each update once more. The first violation is kept.
 //
-// Everything that is pushed is a small multiple of a power of two, so that sums do not depend on
-// the order of their terms.
+// Everything that arrives of what is pushed is a small multiple of a power of two, so that sums do
+// not depend on the order of their terms.
 class Oracle {
  public:
   // `config` must outlive the oracle. `staleness` is what SSP allows.
@@ -85,6 +86,7 @@ class Oracle {
   // A worker begins an iteration of which some chunks are updated already: the others' gradients
   // will not be those of a run without faults.
   void Mixed() { ++coverage_.mixed; }
+  void Forgot() { ++coverage_.forgotten; }
   // A reader outside the training has taken a chunk of the snapshot of iteration k from a primary.
   void WasRead(int primary, uint64_t k, uint32_t chunk, uint64_t version,
                absl::Span<const float> parameters);

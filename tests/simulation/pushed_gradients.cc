@@ -1,0 +1,60 @@
+#include "tests/simulation/pushed_gradients.h"
+
+#include "absl/strings/str_cat.h"
+#include "common/wire/encoding.h"
+
+namespace evenshard {
+
+PushedGradients::PushedGradients(const PlannedConfig* config, int rank, bool settles_early)
+    : config_(*config),
+      settles_early_(settles_early),
+      memory_(config->model().buffer_size()),
+      encoder_(GradientEncoder::Create(*config, rank).value()) {
+  for (const Chunk& chunk : config->plan().chunks()) values_.emplace_back(chunk.size);
+}
+
+void PushedGradients::Begin(bool assigns) {
+  for (const Chunk& chunk : config_.plan().chunks()) {
+    const PlannedConfig::Place place = config_.GradientPlace(assigns, chunk);
+    Encode(place.type, values_[chunk.id], reinterpret_cast<char*>(memory_.data()) + place.begin);
+  }
+}
+
+absl::StatusOr<PushedGradients::Push> PushedGradients::Take(const GradientHeader& header) {
+  const Chunk& chunk = config_.plan().chunks()[header.chunk];
+  const auto encoding = static_cast<Encoding>(header.encoding);
+  const PlannedConfig::Place place = config_.GradientPlace(header.assigned.has_value(), chunk);
+  Push push;
+  if (place.type == encoding) {
+    push.data.assign(memory() + place.begin, place.bytes);
+  } else {
+    push.data.resize(EncodedBytes(encoding, chunk.size));
+    if (!encoder_->Encode(header, memory(), push.data.data())) {
+      return absl::InternalError(absl::StrCat("a push of chunk ", chunk.id, " of iteration ",
+                                              header.iteration, " is settled before its answer"));
+    }
+  }
+  const auto [first, is_new] =
+      latest_.try_emplace(chunk.id, std::pair(header.iteration, push.data));
+  if (!is_new && first->second.first == header.iteration && first->second.second != push.data) {
+    return absl::InternalError(absl::StrCat("a repeat of the push of chunk ", chunk.id,
+                                            " of iteration ", header.iteration,
+                                            " has other bytes"));
+  }
+  first->second = {header.iteration, push.data};
+  push.arrives.resize(chunk.size);
+  Decode(encoding, {absl::MakeConstSpan(push.data)}, absl::MakeSpan(push.arrives));
+  if (settles_early_) encoder_->Settle(chunk, header.iteration, memory());
+  return push;
+}
+
+void PushedGradients::Answered(const ParameterHeader& header) {
+  encoder_->Settle(config_.plan().chunks()[header.chunk], header.iteration, memory());
+}
+
+void PushedGradients::GoBack() {
+  encoder_->Reset();
+  latest_.clear();
+}
+
+}  // namespace evenshard
