@@ -11,6 +11,11 @@ _ROLE = os.path.join(os.path.dirname(os.path.abspath(__file__)), "role")
 _ANSWER_SECONDS = 300  # no step of the largest layout takes this long, even on a slow machine
 _END_SECONDS = 10  # what an idle process may take to end
 FLOAT_BYTES = 4
+# By encoding: the bytes of an element, with its part of a block's scale.
+_BYTES = {
+    "float32": FLOAT_BYTES, "float16": 2, "bfloat16": 2, "int8": 258 / 256, "int4": 34 / 64,
+    "e3m0": 34 / 64,
+}
 
 
 class WireError(Exception):
@@ -27,7 +32,8 @@ class Layout:
     shards: int = 1
     system: str = "ps"  # or "raw"
     limits: tuple = ()  # fields of the config's `limits`, as in "connections: 4"
-    encoding: str = "float32"  # in both directions; ps only
+    encoding: str = "float32"  # of gradients, and one of 16 bits of parameters too; ps only
+    error_feedback: bool = False  # ps only
     clips: bool = False  # by the norm of the gradient, which is below the limit; ps only
     socket_buffer_bytes: int = 0  # raw only; 0 leaves it to the kernel
     log_level: str = "warning"
@@ -36,9 +42,16 @@ class Layout:
         clips = " with clipping" if self.clips else ""
         return f"{self.system}{clips} over {self.transport}, {self.workers} x {self.shards}"
 
-    def bytes_of(self, floats):
-        """Returns the bytes of floats as they are sent."""
-        return floats * (FLOAT_BYTES if self.encoding == "float32" else 2)
+    @property
+    def parameter_encoding(self):
+        return self.encoding if self.encoding in ("float16", "bfloat16") else "float32"
+
+    def push_bytes(self, floats):
+        """Returns the bytes of gradients as they are sent. Short blocks have more."""
+        return round(floats * _BYTES[self.encoding])
+
+    def pull_bytes(self, floats):
+        return round(floats * _BYTES[self.parameter_encoding])
 
     def config(self, folder):
         """Returns the ClusterConfig in text format. A shard has a socket in `folder`, port 0 or,
@@ -51,13 +64,14 @@ class Layout:
             addresses = _free_addresses(self.shards)
         shards = " ".join(f'shard {{ address: "{address}" }}' for address in addresses)
         shared = "true" if self.transport == "shared" and self.system != "raw" else "false"
-        encoding = self.encoding.upper()
         clipping = "clip_global_norm: 1e9" if self.clips else ""
         return (
             f"model {{ {self.model} }} partition {{ scheme: MEMORY_BASED }} workers: {self.workers}"
             f" update {{ policy: SYNC {clipping} }} optimizer {{ kind: SGD learning_rate: 0.01 }}"
             f" training {{ iterations: 1 }} compute {{ backend: EMULATED }} {shards} exchange {{"
-            f" gradient_encoding: {encoding} parameter_encoding: {encoding}"
+            f" gradient_encoding: {self.encoding.upper()}"
+            f" parameter_encoding: {self.parameter_encoding.upper()}"
+            f" error_feedback: {str(self.error_feedback).lower()}"
             f" shared_memory: {shared} }} limits {{ {' '.join(self.limits)} }}"
         )
 

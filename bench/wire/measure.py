@@ -121,6 +121,7 @@ class _Measurement:
         options = self._options
         return dataclasses.replace(
             layout, limits=tuple(options.limit), encoding=options.encoding,
+            error_feedback=options.error_feedback,
             log_level=options.log_level,
         )
 
@@ -203,7 +204,8 @@ class _Measurement:
 
     def _sample(self, cluster, iterations, layout, samples):
         window = cluster.run(iterations)
-        samples.bytes_per_iteration = 2 * layout.bytes_of(self._elements) * layout.workers
+        samples.bytes_per_iteration = layout.workers * (
+            layout.push_bytes(self._elements) + layout.pull_bytes(self._elements))
         size = samples.bytes_per_iteration * iterations
         samples.iteration_seconds.append(window.seconds / iterations)
         samples.goodput.append(size / window.seconds)
@@ -236,7 +238,7 @@ class _Measurement:
         layout = self._of_ps(Layout(
             f"input {{ channels: {width} height: 1 width: 1 }} layer {{ name: \"only\" conv {{"
             f" out_channels: {width} kernel: 1 bias: false }} }}", transport))
-        size = layout.bytes_of(width * width)
+        size = layout.push_bytes(width * width)
         _tell(f"{transport}: latency of {size} bytes")
         with Cluster(layout, self._folder) as cluster:
             push_pulls, calls = cluster.latencies(self._options.latency_count)

@@ -72,8 +72,11 @@ def _parser():
         help="a built-in model, or the text of a ModelSpec; default vgg16")
     add("--clip", action="store_true",
         help="measures Evenshard with clipping by the norm of the gradient too, in turn")
-    add("--encoding", choices=["float32", "float16", "bfloat16"], default="float32",
-        help="of Evenshard's gradients and parameters; raw sockets always send float32")
+    add("--encoding", choices=["float32", "float16", "bfloat16", "int8", "int4", "e3m0"],
+        default="float32",
+        help="of Evenshard's gradients, and one of 16 bits of its parameters too; raw sockets "
+             "always send float32")
+    add("--error_feedback", action="store_true", help="with int8, int4 and e3m0")
     add("--limit", metavar='"FIELD: VALUE"', action="append", default=[],
         help='sets a field of Evenshard\'s `limits`, as in "connections: 4"; repeatable. Default: '
              "chunk_bytes and window_bytes of 640 KiB, lead_bytes of 2 MiB")

@@ -18,13 +18,22 @@ float BaseGradient(uint32_t index) {
   return static_cast<float>(static_cast<int>(mixed) - 128) * (1.0f / 4096);
 }
 
+// No element of the gradient of rank 0 is larger.
+constexpr double kLargest = 128.0 / 4096;
+
 // Returns by how much a parameter of about `value` may be off after `iterations` updates with a
 // mean gradient of about `gradient`, if gradients and parameters are rounded when they are sent.
 double Tolerance(const PlannedConfig& config, int64_t iterations, double value, double gradient) {
   const ExchangeConfig& exchange = config.proto().exchange();
   double tolerance = 0;
+  double of_mean = 0;
   if (const HalfWidth* half = HalfWidthOf(exchange.gradient_encoding())) {
-    const double of_mean = half->relative_error * std::abs(gradient) + half->absolute_error;
+    of_mean = half->relative_error * std::abs(gradient) + half->absolute_error;
+  } else if (const BlockScaled* blocks = BlockScaledOf(exchange.gradient_encoding())) {
+    const double mean_largest = kLargest * (config.workers() + 1) / 2;
+    of_mean = blocks->relative_error * std::abs(gradient) + blocks->absolute_error * mean_largest;
+  }
+  if (of_mean > 0) {
     // The second term is for the float32 update itself, whose rounding depends on the gradient.
     const double of_update =
         config.proto().optimizer().learning_rate() * of_mean + 0x1p-23 * std::abs(value);

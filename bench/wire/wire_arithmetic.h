@@ -16,7 +16,7 @@ void FillWireGradient(int rank, absl::Span<float> gradient);
 
 // Checks every parameter against its value after `iterations` updates by SGD with the mean of these
 // gradients, which is computed here independently. Values must be equal, or, if the exchange is not
-// in FLOAT32, within the bounds of its rounding (common/wire/half_width.h).
+// in FLOAT32, within the bounds of its rounding (common/wire/half_width.h, block_scaled.h).
 // Errors: DATA_LOSS, which names the first element that differs and both values.
 absl::Status VerifyParameters(const PlannedConfig& config, int64_t iterations,
                               absl::Span<const float> parameters);

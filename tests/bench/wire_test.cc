@@ -60,11 +60,16 @@ TEST_CASE("the wire benchmark measures what clipping by the norm costs") {
   }
 }
 
-TEST_CASE("the wire benchmark verifies half-width exchanges and counts the bytes that they save") {
-  for (const std::string encoding : {"float16", "bfloat16"}) {
+TEST_CASE("the wire benchmark verifies shorter encodings and counts the bytes that they save") {
+  // With the bytes of a gradient and of the parameters.
+  for (const auto& [encoding, bytes] : {std::pair<std::string, int>("float16", 2 * 2 * 13002),
+                                        {"bfloat16", 2 * 2 * 13002},
+                                        {"int8", 13104 + 4 * 13002},
+                                        {"int4", 6907 + 4 * 13002}}) {
     CAPTURE(encoding);
     Program wire({"bench/wire/wire", "--quick", "--model=mnist_mlp", "--workers=3", "--shards=1",
-                  "--transports=unix", "--repeat=1", "--format=json", "--encoding=" + encoding});
+                  "--transports=unix", "--repeat=1", "--format=json", "--encoding=" + encoding,
+                  encoding == "int4" ? "--error_feedback" : "--repeat=1"});
     const int exit_code = wire.Wait();
     INFO(wire.output());
     REQUIRE(exit_code == 0);
@@ -74,7 +79,7 @@ TEST_CASE("the wire benchmark verifies half-width exchanges and counts the bytes
         nlohmann::json::parse(wire.output().substr(begin), nullptr, /*allow_exceptions=*/false);
     REQUIRE(json.is_object());
     const auto& layout = json["goodput"][0];
-    CHECK(layout["ps"]["bytes_per_iteration"] == 3 * 2 * 2 * 13002);
+    CHECK(layout["ps"]["bytes_per_iteration"] == 3 * bytes);
     CHECK(layout["raw"]["bytes_per_iteration"] == 3 * 2 * 4 * 13002);
     CHECK(layout["ps"]["iteration_seconds"]["median"].get<double>() > 0);
   }
@@ -95,7 +100,7 @@ TEST_CASE("the wire benchmark leaves no process behind when it is interrupted or
 
 TEST_CASE("a wrong command line of the wire benchmark is refused") {
   for (const char* wrong :
-       {"--workers=0", "--transports=udp", "--format=xml", "--model=vgg61", "--encoding=int8"}) {
+       {"--workers=0", "--transports=udp", "--format=xml", "--model=vgg61", "--encoding=int16"}) {
     CAPTURE(wrong);
     Program wire({"bench/wire/wire", wrong});
     CHECK(wire.Wait() != 0);
