@@ -119,8 +119,8 @@ TEST_CASE("pushes that are repeated after broken connections have the bytes that
     std::vector<std::unique_ptr<CuttingProxy>> proxies;
     std::vector<std::string> addresses;
     for (const std::string& address : cluster.addresses()) {
-      proxies.push_back(std::make_unique<CuttingProxy>(address, seed + proxies.size(), /*cuts=*/25,
-                                                       /*most_bytes=*/4000));
+      proxies.push_back(std::make_unique<CuttingProxy>(address, seed + proxies.size(), /*cuts=*/15,
+                                                       /*most_bytes=*/30'000));
       addresses.push_back(breaks ? proxies.back()->address() : address);
     }
     absl::StatusOr<std::unique_ptr<Exchange>> connected =
@@ -130,13 +130,18 @@ TEST_CASE("pushes that are repeated after broken connections have the bytes that
     std::vector<float> parameters(config.model().buffer_size());
     std::vector<float> gradient;
     REQUIRE((*connected)->Pull(absl::MakeSpan(parameters)).ok());
-    for (int i = 0; i < 12; ++i) {
+    for (int i = 0; i < 40; ++i) {
       gradient = TestGradient(config.model(), 0, i);
       const absl::Status status = (*connected)->PushPull(i, gradient, absl::MakeSpan(parameters));
       INFO(status.ToString());
       REQUIRE(status.ok());
     }
     CHECK((*connected)->Leave(absl::OkStatus()).ok());
+    uint64_t repeats = 0;
+    for (int shard = 0; shard < 2; ++shard) {
+      repeats += cluster.server(shard).shard().Stats().repeated_pushes();
+    }
+    CHECK((repeats > 0) == breaks);
     return cluster.Parameters();
   };
   CHECK(train(/*breaks=*/true) == train(/*breaks=*/false));
