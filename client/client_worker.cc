@@ -8,6 +8,7 @@
 #include "client/interrupt_check.h"
 #include "common/base/error_kind.h"
 #include "common/base/status_macros.h"
+#include "common/config/asynchrony.h"
 #include "common/config/optimizer_arrays.h"
 #include "common/config/optimizer_rules.h"
 #include "common/control/etcd/make_view_link.h"
@@ -206,6 +207,13 @@ absl::Status ClientWorker::BeginAssignment(int array, std::vector<uint64_t> step
 
 absl::Status ClientWorker::PullState(int array, float* const* out, uint64_t* steps) {
   RETURN_IF_ERROR(CheckJoined());
+  if (array > 0 && HasVelocityPerWorker(config_.proto())) {
+    return absl::FailedPreconditionError(absl::StrCat(
+        "under ", Update::Policy_Name(config_.proto().update().policy()), " with ",
+        OptimizerConfig::Kind_Name(config_.proto().optimizer().kind()),
+        " the optimizer's state is one velocity for each worker, allowed: update.asynchrony "
+        "{ velocity: SHARED }, which has one for all"));
+  }
   absl::Mutex mutex;  // the shards' chunks come at the same time
   return Aside([&] {
     return exchange_->PullState(array, [&](const Chunk& chunk, const ParameterChunk& message) {

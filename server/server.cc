@@ -7,6 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "common/base/incarnation.h"
 #include "common/base/status_macros.h"
+#include "common/config/asynchrony.h"
 #include "common/net/channel_options.h"
 #include "grpcpp/ext/proto_server_reflection_plugin.h"
 #include "grpcpp/health_check_service_interface.h"
@@ -27,6 +28,10 @@ absl::StatusOr<std::unique_ptr<Server>> Server::Start(const Options& options) {
   std::unique_ptr<Server> server(new Server(options));
   RETURN_IF_ERROR(server->StartHost());
   RETURN_IF_ERROR(server->Listen());
+  if (const std::string warning = AsynchronyWarning(options.config->proto());
+      options.shard == 0 && !warning.empty()) {
+    spdlog::warn("{}", warning);
+  }
   server->watcher_ = std::thread([s = server.get()] { s->Watch(); });
   if (options.view_link != nullptr) server->FollowViews();
   return server;
@@ -92,8 +97,9 @@ absl::Status Server::Listen() {
   grpc::reflection::InitProtoReflectionServerBuilderPlugin();
   grpc::ServerBuilder builder;
   // A chunk's state goes to a replica in one message, with the optimizer's arrays, of which
-  // workers may bring the kind. No kind has more than kMaxSlots.
-  const int chunks = config.proto().recovery().replicas() > 0 ? 1 + kMaxSlots : 1;
+  // workers may bring the kind. No kind has more than kMaxSlots, or one for each worker.
+  const int arrays = std::max(kMaxSlots, config.workers());
+  const int chunks = config.proto().recovery().replicas() > 0 ? 1 + arrays : 1;
   SetServerOptions(config.proto().limits(), chunks, &builder);
   builder.RegisterService(parameter_service_.get());
   builder.RegisterService(admin_service_.get());

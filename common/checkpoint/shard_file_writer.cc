@@ -88,7 +88,7 @@ absl::Status CheckNothingElseIsThere(Storage* storage, const std::string& folder
 
 int OptimizerArrays(const PlannedConfig& config, const Tensor& tensor) {
   if (tensor.role != TensorRole::kParameter) return 0;
-  return OptimizerArrays(config.proto().optimizer().kind());
+  return StateArrays(config.proto());
 }
 
 absl::StatusOr<std::unique_ptr<ShardFileWriter>> ShardFileWriter::Create(

@@ -129,6 +129,12 @@ void ValidateUpdate(const Update& update, FieldProblems* problems) {
   }
   ValidateUse(update.has_staleness(), is_ssp, "update.staleness", "update.policy",
               Update::Policy_Name(update.policy()), "SSP", problems);
+  if (update.has_asynchrony() && !IsAsynchronous(update)) {
+    problems->Add("update.asynchrony",
+                  absl::StrCat("has no effect with ", Update::Policy_Name(update.policy()),
+                               ", allowed: only with ASYNC, and SSP with staleness above 0"),
+                  {"update.policy"});
+  }
   problems->Require(update.staleness() >= 0, "update.staleness", update.staleness(),
                     "at least 0 (0 is SYNC)");
   problems->Require(IsAtLeastZero(update.clip_value()), "update.clip_value", update.clip_value(),

@@ -144,6 +144,14 @@ void ValidateMean(const ClusterConfig& config, FieldProblems* problems) {
 void ValidateOptimizer(const ClusterConfig& config, FieldProblems* problems) {
   const OptimizerConfig& optimizer = config.optimizer();
   ValidateMean(config, problems);
+  const bool has_velocity = optimizer.kind() == OptimizerConfig::MOMENTUM ||
+                            optimizer.kind() == OptimizerConfig::NESTEROV;
+  const bool is_known = optimizer.has_kind() || !config.model().has_from_workers();
+  problems->Require(!config.update().asynchrony().has_velocity() || has_velocity || !is_known,
+                    "update.asynchrony.velocity",
+                    Asynchrony::Velocity_Name(config.update().asynchrony().velocity()),
+                    "only with optimizer.kind MOMENTUM and NESTEROV, whose state is a velocity",
+                    {"optimizer"});
   ValidateNumbers(optimizer.kind(), optimizer, "optimizer.", problems);
   ValidateSchedule(optimizer.schedule(), problems);
   for (int i = 0; i < optimizer.rule_size(); ++i) ValidateRule(optimizer, i, problems);

@@ -117,8 +117,7 @@ void ValidateRecovery(const ClusterConfig& config, FieldProblems* problems) {
 
 void ValidateCheckpointBuffer(const ClusterConfig& config, FieldProblems* problems) {
   if (!config.recovery().has_checkpoint()) return;
-  const int64_t chunk =
-      config.limits().chunk_bytes() * (1 + OptimizerArrays(config.optimizer().kind()));
+  const int64_t chunk = config.limits().chunk_bytes() * (1 + StateArrays(config));
   const int64_t bytes = config.recovery().checkpoint().buffer_bytes();
   problems->Require(bytes >= chunk, "recovery.checkpoint.buffer_bytes", bytes,
                     absl::StrCat("at least a chunk with its optimizer state, ", chunk),

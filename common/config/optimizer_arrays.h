@@ -1,6 +1,7 @@
 #ifndef EVENSHARD_COMMON_CONFIG_OPTIMIZER_ARRAYS_H_
 #define EVENSHARD_COMMON_CONFIG_OPTIMIZER_ARRAYS_H_
 
+#include "common/config/asynchrony.h"
 #include "proto/config.pb.h"
 
 namespace evenshard {
@@ -26,6 +27,12 @@ constexpr int OptimizerArrays(OptimizerConfig::Kind kind) {
       return 3;
   }
   return 0;
+}
+
+// The arrays of state that shards keep for each parameter of the model.
+inline int StateArrays(const ClusterConfig& config) {
+  return OptimizerArrays(config.optimizer().kind()) *
+         (HasVelocityPerWorker(config) ? config.workers() : 1);
 }
 
 }  // namespace evenshard

@@ -234,6 +234,7 @@ HeaderWriter Written(const GradientHeader& header, size_t data_bytes) {
   writer.Float(16, given.epsilon);
   writer.Optional(17, header.assigned);
   writer.Varint(18, header.steps);
+  writer.Varint(19, header.staleness);
   writer.Data(data_bytes);
   return writer;
 }
@@ -293,6 +294,8 @@ absl::StatusOr<Decoded<GradientHeader>> DecodeGradientChunk(const Segments& mess
         return Store(reader.Varint(), &header.assigned);
       case Tag(18, kVarint):
         return Store(reader.Varint(), &header.steps);
+      case Tag(19, kVarint):
+        return Store(reader.Varint(), &header.staleness);
       case Tag(kDataField, kBytes):
         return StoreBytes(reader, &out.data);
       default:

@@ -49,6 +49,7 @@ struct GradientHeader {
   bool absent = false;
   std::optional<uint32_t> assigned = {};
   uint64_t steps = 0;
+  uint32_t staleness = 0;
 
   bool has_data() const { return !skip && !absent; }
 };
@@ -69,7 +70,7 @@ struct ParameterHeader {
 
 // The encoded fields of a header, followed by the tag and length of `data`. In a list, the tag and
 // length of the chunk come first. The longest is a GradientHeader in which every number has its
-// greatest length: 117 bytes.
+// greatest length: 124 bytes.
 class EncodedHeader {
  public:
   const char* data() const { return bytes_.data() + begin_; }

@@ -92,7 +92,7 @@ absl::Status SlotReplica::CheckChange(const Chunk& chunk, const ReplicaMessage& 
   }
   const size_t bytes = SegmentsSize(message.data);
   const size_t expected = EncodedBytes(header.encoding(), chunk.size);
-  const int arrays = 1 + OptimizerArrays(config_.proto().optimizer().kind());
+  const int arrays = 1 + StateArrays(config_.proto());
   if (header.assigned() >= static_cast<uint32_t>(arrays)) {
     return absl::InvalidArgumentError(absl::StrCat("a change of chunk ", chunk.id,
                                                    " assigns array ", header.assigned(),
@@ -178,7 +178,8 @@ absl::Status SlotReplica::TakeChange(StoredChunk& chunk, const Place& place,
         header.iteration()));
   }
   if (has_data) {
-    UpdateRate rate{.iteration = static_cast<int64_t>(header.rate_iteration())};
+    UpdateRate rate{.iteration = static_cast<int64_t>(header.rate_iteration()),
+                    .worker = header.worker()};
     Hyperparameters& pushed = rate.pushed;
     if (header.has_learning_rate()) pushed.learning_rate = header.learning_rate();
     if (header.has_momentum()) pushed.momentum = header.momentum();

@@ -78,7 +78,7 @@ class SnapshotChunks final : public ChunkSource {
 absl::StatusOr<std::unique_ptr<ChunkSource>> PullSource(std::shared_ptr<Shard> shard,
                                                         const PullRequest& request) {
   RETURN_IF_ERROR(Check(*shard, request));
-  const int arrays = 1 + OptimizerArrays(shard->config().proto().optimizer().kind());
+  const int arrays = 1 + StateArrays(shard->config().proto());
   if (request.array() >= static_cast<uint32_t>(arrays)) {
     return absl::InvalidArgumentError(absl::StrCat("the puller asks for array ", request.array(),
                                                    "; the chunks have arrays 0 to ", arrays - 1));

@@ -15,9 +15,7 @@ namespace {
 
 // How many arrays a chunk's state has: see StoredChunk::arrays.
 uint32_t ArraysOf(const PlannedConfig& config, const Tensor& tensor) {
-  return tensor.role == TensorRole::kParameter
-             ? 1 + OptimizerArrays(config.proto().optimizer().kind())
-             : 1;
+  return tensor.role == TensorRole::kParameter ? 1 + StateArrays(config.proto()) : 1;
 }
 
 // Checks a push of an exchange that assigns values.

@@ -6,6 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "common/base/error_kind.h"
 #include "common/base/status_macros.h"
+#include "common/config/optimizer_arrays.h"
 #include "common/config/optimizer_rules.h"
 #include "common/placement/initializer.h"
 #include "common/placement/rule_matching.h"
@@ -139,12 +140,14 @@ int64_t StoredChunk::ApplyRun(int64_t first, int64_t count, const float* sum,
   const absl::Span<float> set_array =
       mutable_array(rate.assigned.has_value() ? static_cast<int>(rate.assigned->array) : 0);
   const UpdateNumbers numbers = optimizer_->NumbersOf(rate.iteration, rate.pushed);
+  const bool is_per_worker = slots_.size() > static_cast<size_t>(optimizer_->slots());
+  const size_t first_slot = is_per_worker ? rate.worker * optimizer_->slots() : 0;
   int64_t bad = -1;
   for (int64_t begin = first; begin < first + count; begin += kCheckedElements) {
     const int64_t size = std::min(kCheckedElements, first + count - begin);
-    OptimizerSpan run{state_.parameters.subspan(begin, size)};
+    OptimizerSpan run{parameters_.subspan(begin, size)};
     for (int slot = 0; slot < optimizer_->slots(); ++slot) {
-      run.slots[slot] = state_.slots[slot] + begin;
+      run.slots[slot] = slots_[first_slot + slot] + begin;
     }
     if (sum != nullptr) run.sum = sum + begin;
     if (sets) {
@@ -194,14 +197,15 @@ absl::StatusOr<std::unique_ptr<ParameterStore>> ParameterStore::Create(const Pla
                                ? store->optimizers_[RuleOf(optimizer, tensor)].get()
                                : store->subtraction_.get());
   }
-  const int slots = store->optimizers_[kNoRule]->slots();  // of all of them, which are of one kind
+  const int slots = StateArrays(config.proto());
 
   const auto allocate = [&](FloatBuffer& buffer) -> absl::Status {
     ASSIGN_OR_RETURN(buffer, FloatBuffer::Allocate(floats));
     return absl::OkStatus();
   };
   RETURN_IF_ERROR(allocate(store->parameters_));
-  for (int slot = 0; slot < slots; ++slot) RETURN_IF_ERROR(allocate(store->slots_[slot]));
+  store->slots_.resize(slots);
+  for (FloatBuffer& slot : store->slots_) RETURN_IF_ERROR(allocate(slot));
   // Otherwise each gradient is an update by itself and is applied as received.
   const bool is_sync = config.proto().update().policy() == Update::SYNC;
   if ((is_sync && config.workers() > 1) || config.clips_mean()) {
@@ -211,17 +215,20 @@ absl::StatusOr<std::unique_ptr<ParameterStore>> ParameterStore::Create(const Pla
   store->index_of_.assign(plan.chunks().size(), -1);
   for (const uint32_t id : plan.chunks_of_shard(shard)) {
     const Chunk& chunk = plan.chunks()[id];
-    OptimizerSpan state{store->parameters_.span().subspan(chunk.shard_offset, chunk.size)};
-    for (int slot = 0; slot < slots; ++slot) {
-      state.slots[slot] = store->slots_[slot].data() + chunk.shard_offset;
-    }
+    const absl::Span<float> parameters =
+        store->parameters_.span().subspan(chunk.shard_offset, chunk.size);
     const Tensor& tensor = config.model().tensors()[chunk.tensor];
-    InitializeParameters(config.proto().training().seed(), tensor, chunk.begin, state.parameters);
+    std::vector<float*> of_chunk;
+    for (int slot = 0; slot < slots && tensor.role == TensorRole::kParameter; ++slot) {
+      of_chunk.push_back(store->slots_[slot].data() + chunk.shard_offset);
+    }
+    InitializeParameters(config.proto().training().seed(), tensor, chunk.begin, parameters);
     float* const sum =
         store->sums_.data() == nullptr ? nullptr : store->sums_.data() + chunk.shard_offset;
     store->index_of_[id] = static_cast<int>(store->chunks_.size());
     store->chunks_.emplace_back(chunk, tensor, config.MustBeFinite(chunk), config.is_from_workers(),
-                                state, sum, optimizer_of[chunk.tensor], &store->counters_);
+                                parameters, std::move(of_chunk), sum, optimizer_of[chunk.tensor],
+                                &store->counters_);
   }
   return store;
 }

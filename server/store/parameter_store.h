@@ -7,6 +7,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/base/thread_annotations.h"
@@ -39,6 +40,8 @@ struct UpdateRate {
   // How many iterations of training lie before it. The config's schedule goes by that.
   int64_t iteration = 0;
   Hyperparameters pushed = {};  // with the gradients
+  // Whose gradient it is, where each worker's have a velocity of their own.
+  uint32_t worker = 0;
   // Otherwise the optimizer is applied.
   std::optional<Assignment> assigned = {};
 };
@@ -57,13 +60,15 @@ class StoredChunk {
  public:
   // All objects that the arguments refer to must outlive the chunk.
   StoredChunk(const Chunk& info, const Tensor& tensor, bool must_be_finite, bool begins_empty,
-              OptimizerSpan state, float* sum, const Optimizer* optimizer, ShardCounters* counters)
+              absl::Span<float> parameters, std::vector<float*> slots, float* sum,
+              const Optimizer* optimizer, ShardCounters* counters)
       : info_(info),
         tensor_name_(tensor.name),
         is_buffer_(tensor.role == TensorRole::kBuffer),
         must_be_finite_(must_be_finite),
         begins_empty_(begins_empty),
-        state_(state),
+        parameters_(parameters),
+        slots_(std::move(slots)),
         sum_(sum),
         optimizer_(optimizer),
         counters_(counters) {}
@@ -79,26 +84,31 @@ class StoredChunk {
   // version and the optimizer's steps.
   ChunkClock& mutable_clock() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex) { return clock_; }
   const ChunkClock& clock() const ABSL_SHARED_LOCKS_REQUIRED(mutex) { return clock_; }
+  // The learning rate of an update.
+  double LearningRate(const UpdateRate& rate) const {
+    return optimizer_->NumbersOf(rate.iteration, rate.pushed).learning_rate;
+  }
   // Whether the chunk has no parameters yet: the first exchange assigns them
   // (model.from_workers).
   bool NeedsInitial() const ABSL_SHARED_LOCKS_REQUIRED(mutex) {
     return begins_empty_ && clock_.version == 0;
   }
   absl::Span<const float> parameters() const ABSL_SHARED_LOCKS_REQUIRED(mutex) {
-    return state_.parameters;
+    return parameters_;
   }
   absl::Span<const float> sum() const ABSL_SHARED_LOCKS_REQUIRED(mutex) {
     return {sum_, static_cast<size_t>(info_.size)};
   }
 
-  // The arrays of the chunk's state: the parameters, then the optimizer's.
-  int arrays() const { return 1 + optimizer_->slots(); }
+  // The arrays of the chunk's state: the parameters, then the optimizer's or, with a velocity for
+  // each worker, those of one after another.
+  int arrays() const { return 1 + static_cast<int>(slots_.size()); }
   absl::Span<const float> array(int index) const ABSL_SHARED_LOCKS_REQUIRED(mutex) {
-    return index == 0 ? absl::Span<const float>(state_.parameters)
-                      : absl::Span<const float>(state_.slots[index - 1], info_.size);
+    return index == 0 ? absl::Span<const float>(parameters_)
+                      : absl::Span<const float>(slots_[index - 1], info_.size);
   }
   absl::Span<float> mutable_array(int index) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex) {
-    return index == 0 ? state_.parameters : absl::Span<float>(state_.slots[index - 1], info_.size);
+    return index == 0 ? parameters_ : absl::Span<float>(slots_[index - 1], info_.size);
   }
   // Replaces the whole state by the arrays in `data`, one after another, as little-endian float32.
   // Errors: INVALID_ARGUMENT if its length is another; then nothing has changed.
@@ -143,7 +153,8 @@ class StoredChunk {
   const bool is_buffer_;       // an update replaces the values
   const bool must_be_finite_;  // PlannedConfig::MustBeFinite
   const bool begins_empty_;
-  const OptimizerSpan state_;
+  const absl::Span<float> parameters_;
+  const std::vector<float*> slots_;
   float* const sum_;
   const Optimizer* const optimizer_;
   ShardCounters* const counters_;
@@ -189,7 +200,7 @@ class ParameterStore {
   std::map<int, std::unique_ptr<const Optimizer>> optimizers_;
   std::unique_ptr<const Optimizer> subtraction_;  // for other roles
   FloatBuffer parameters_;
-  FloatBuffer slots_[kMaxSlots];
+  std::vector<FloatBuffer> slots_;
   FloatBuffer sums_;
   ShardCounters counters_;
   RegisteredStates registered_states_;

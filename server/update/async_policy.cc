@@ -1,7 +1,8 @@
 // A push under ASYNC and SSP, step by step:
 //   1. Push checks, under the chunk's lock, that the push counts: its view, its session, and its
 //      iteration, which is not before the worker's clock. A repeat is answered and not counted.
-//   2. Apply makes it an update by itself, and tells the observers.
+//   2. Apply makes it an update by itself, at the rate that its staleness allows (Asynchrony), and
+//      tells the observers.
 //   3. Answer releases the reply: under SSP when no other worker is too far behind
 //   (StalenessBound),
 //      and under both when the observers have the change (Confirm). The push itself may let others
@@ -16,13 +17,18 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/base/status_macros.h"
+#include "common/config/asynchrony.h"
 #include "server/update/push_checks.h"
 
 namespace evenshard {
 
 AsyncPolicy::AsyncPolicy(const PlannedConfig& config, ParameterStore* store,
                          ChunkObservers observers, const Clock* clock)
-    : counters_(&store->counters()), observers_(std::move(observers)), clock_(clock) {
+    : config_(config),
+      divides_by_staleness_(DividesByStaleness(config.proto())),
+      counters_(&store->counters()),
+      observers_(std::move(observers)),
+      clock_(clock) {
   if (config.proto().update().policy() == Update::SSP) {
     bound_.emplace(config.proto().update().staleness(), config.workers());
   }
@@ -84,8 +90,14 @@ absl::Status AsyncPolicy::Apply(int index, History& history, Gradient gradient) 
   // Where values are assigned, no iteration lies before them.
   const uint64_t behind = std::min(header.iteration, clock.assignments);
   ChunkChange change{.rate = {.iteration = static_cast<int64_t>(header.iteration - behind),
-                              .pushed = header.hyperparameters},
+                              .pushed = header.hyperparameters,
+                              .worker = header.worker},
                      .workers = {header.worker}};
+  if (divides_by_staleness_ && header.has_data() &&
+      config_.TensorOf(chunk.info()).role == TensorRole::kParameter) {
+    change.rate.pushed.learning_rate =
+        static_cast<float>(chunk.LearningRate(change.rate) / (1 + header.staleness));
+  }
   if (header.assigned.has_value()) change.rate.assigned = {.array = *header.assigned};
   if (header.has_data()) {
     change.encoding = static_cast<Encoding>(header.encoding);

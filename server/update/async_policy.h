@@ -69,6 +69,8 @@ class AsyncPolicy final : public UpdatePolicy {
   void ReleaseAll();
 
   // Constant after construction.
+  const PlannedConfig& config_;
+  const bool divides_by_staleness_;
   ShardCounters* const counters_;
   const ChunkObservers observers_;
   const Clock* const clock_;

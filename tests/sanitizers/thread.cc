@@ -20,6 +20,7 @@
 #include "absl/synchronization/mutex.h"
 #include "absl/synchronization/notification.h"
 #include "absl/time/clock.h"
+#include "absl/time/time.h"
 #include "grpcpp/support/server_callback.h"
 
 namespace {
@@ -30,6 +31,10 @@ void* Overridden(void* function) {
   dladdr(function, &info);
   return dlsym(RTLD_NEXT, info.dli_sname);
 }
+
+// Abseil makes the lock of its time zones when they are first used. Here that is before there is any
+// other thread, which would seem to use the lock while it is made.
+[[maybe_unused]] const absl::TimeZone kLocalTime = absl::LocalTimeZone();
 
 template <typename Function>
 Function* Overridden(Function* function) {

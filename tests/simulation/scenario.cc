@@ -57,8 +57,9 @@ std::string DrawRecovery(const Scenario& scenario, Dice& dice) {
                    "\n  silence_seconds: ", (scenario.etcd ? 2 : 1) * (scenario.lasting ? 0.5 : 1));
   if (scenario.has_checkpoints) {
     absl::StrAppend(&text, "\n  checkpoint { folder: \"/checkpoints\" keep: ", dice.Int(2, 4));
-    // A chunk of 64 bytes with three arrays of optimizer state has 256.
-    if (dice.Once(2)) absl::StrAppend(&text, " buffer_bytes: ", 256 * dice.Int(1, 3));
+    // A chunk of 64 bytes has up to three arrays of optimizer state, or a velocity for each worker.
+    const int arrays = 1 + std::max(3, scenario.workers);
+    if (dice.Once(2)) absl::StrAppend(&text, " buffer_bytes: ", 64 * arrays * dice.Int(1, 3));
     if (scenario.sync && !dice.Once(4)) {
       absl::StrAppend(&text, " every_iterations: ", dice.Int(1, 5), " }");
     } else {

@@ -115,7 +115,8 @@ class PolicyFixture {
                           .chunk = store->chunks()[index].info().id,
                           .skip = skip,
                           .encoding = FLOAT32,
-                          .view = view};
+                          .view = view,
+                          .staleness = staleness};
     if (config->IsInitial(iteration)) header.assigned = 0;
     const std::vector<float> values(skip ? 0 : 16, value);
     auto owner = std::make_shared<std::string>(reinterpret_cast<const char*>(values.data()),
@@ -180,6 +181,7 @@ class PolicyFixture {
   std::vector<std::shared_ptr<RecordingSink>> sinks;
   std::weak_ptr<const void> last_owner;  // of the latest push's data
   uint64_t view = 0;
+  uint32_t staleness = 0;  // of later pushes
   float start = 0;
   std::unique_ptr<Clipping> clipping;  // null unless the config clips the mean
   std::vector<NormReport> parts;       // as they were told

@@ -16,6 +16,7 @@ ChunkStates::ChunkStates(const PlannedConfig* config, const SchedulePolicy* sche
       states_(plan_.chunks().size(), State::kAnswered),
       again_(plan_.chunks().size()),
       versions_(plan_.chunks().size()),
+      former_versions_(plan_.chunks().size()),
       pulled_at_(plan_.chunks().size()),
       pushed_(config->model().tensors().size()),
       contributions_(pushed_.size()),
@@ -48,6 +49,20 @@ void ChunkStates::Begin(uint64_t iteration, bool skip, bool assigns) {
   }
   unpushed_tensors_ = pushed_.size();
   unanswered_ = states_.size();
+  if (!skip && !assigns) NoteStaleness();
+}
+
+void ChunkStates::NoteStaleness() {
+  uint64_t updates = 1;  // since the last gradient's parameters, its own included
+  for (size_t chunk = 0; chunk < versions_.size(); ++chunk) {
+    // A slot's next process may lack updates of others.
+    if (versions_[chunk] <= former_versions_[chunk]) continue;
+    updates = std::max(updates, versions_[chunk] - former_versions_[chunk]);
+  }
+  if (!has_trained_) updates = config_.workers();
+  has_trained_ = true;
+  staleness_ = static_cast<uint32_t>(updates - 1);
+  former_versions_ = versions_;
 }
 
 void ChunkStates::Reset() {
@@ -57,6 +72,7 @@ void ChunkStates::Reset() {
   layer_unanswered_.assign(layer_unanswered_.size(), 0);
   tensor_unanswered_.assign(tensor_unanswered_.size(), 0);
   unpushed_tensors_ = unsent_ = unanswered_ = 0;
+  has_trained_ = false;
 }
 
 void ChunkStates::Push(int tensor, Contribution contribution) {

@@ -87,8 +87,13 @@ class ChunkStates {
   bool has_waiting() const { return !waiting_.empty(); }
 
   uint64_t version(uint32_t chunk) const { return versions_[chunk]; }
+  // How many updates of others came between the parameters of this worker's last gradient and its
+  // update, at the chunk with most of them; before there is one, as many as there are other
+  // workers.
+  uint32_t staleness() const { return staleness_; }
   // A pull has brought a chunk in this version, and where it was at this iteration.
   void SetPulled(uint32_t chunk, uint64_t version, uint64_t iteration) {
+    former_versions_[chunk] += version - versions_[chunk];  // the last gradient's staleness stays
     versions_[chunk] = version;
     pulled_at_[chunk] = iteration;
   }
@@ -101,6 +106,8 @@ class ChunkStates {
 
  private:
   void Queue(uint32_t chunk);
+  // A gradient is about to be computed from the versions held.
+  void NoteStaleness();
 
   // Constant after construction.
   const PlannedConfig& config_;
@@ -113,9 +120,12 @@ class ChunkStates {
   uint64_t iteration_ = 0;
   bool skip_ = false;
   bool assigns_ = false;
+  bool has_trained_ = false;
+  uint32_t staleness_ = 0;
   std::vector<State> states_;  // by chunk, like the next three
   std::vector<bool> again_;
   std::vector<uint64_t> versions_;
+  std::vector<uint64_t> former_versions_;    // when the last exchange with a gradient began
   std::vector<uint64_t> pulled_at_;          // SYNC: the iteration that the chunk was at
   std::vector<bool> pushed_;                 // by tensor, like the next two
   std::vector<Contribution> contributions_;  // where pushed

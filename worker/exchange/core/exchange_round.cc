@@ -23,6 +23,7 @@ ExchangeRound::ExchangeRound(const Options& options)
     : options_(options),
       config_(*options.config),
       plan_(config_.plan()),
+      is_asynchronous_(config_.proto().update().policy() != Update::SYNC),
       schedule_(config_),
       limit_(1.1 * config_.worker_patience() + absl::Seconds(1)),
       watch_period_(std::min(limit_ / 10, kLongestWatchPeriod)),
@@ -147,7 +148,8 @@ GradientHeader ExchangeRound::HeaderOf(uint32_t chunk) const {
           .hyperparameters = NumbersOf(chunk),
           .absent = contribution == Contribution::kZeros,
           .assigned = kind_.assigned,
-          .steps = has_steps ? kind_.steps[plan_.chunks()[chunk].tensor] : 0};
+          .steps = has_steps ? kind_.steps[plan_.chunks()[chunk].tensor] : 0,
+          .staleness = is_asynchronous_ ? chunks_.staleness() : 0};
 }
 
 std::vector<GradientHeader> ExchangeRound::Take(int shard, int stream, bool has_data) {

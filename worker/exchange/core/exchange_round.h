@@ -241,6 +241,7 @@ class ExchangeRound {
   const Options options_;
   const PlannedConfig& config_;
   const Plan& plan_;
+  const bool is_asynchronous_;
   const SchedulePolicy schedule_;
   const absl::Duration limit_;
   const absl::Duration watch_period_;

@@ -4,6 +4,7 @@
 #include <map>
 #include <nlohmann/json.hpp>
 #include <optional>
+#include <set>
 #include <string>
 #include <thread>
 #include <vector>
@@ -24,6 +25,41 @@ TEST_CASE("a round that has not begun waits for nothing") {
   CHECK(fixture.round.AwaitAll().ok());
   CHECK(fixture.round.AllAnswered());
   CHECK(fixture.round.phase() == Phase::kIdle);
+}
+
+TEST_CASE("a push says how stale the last gradient was, the same at all chunks") {
+  // `most` updates in an iteration at one chunk, one fewer at the others.
+  const auto exchange = [](RoundFixture& fixture, uint64_t iteration, uint64_t most) {
+    fixture.PushAll(iteration);
+    std::set<uint32_t> said;
+    for (const int shard : {0, 1}) {
+      for (const auto& [chunk, header] : fixture.TakeAll(shard)) {
+        said.insert(header.staleness);
+        CHECK(fixture.Claim(chunk, iteration).value());
+        fixture.round.Answered(chunk, header.base_version + (chunk == 1 ? most : most - 1));
+      }
+    }
+    fixture.round.End();
+    REQUIRE(said.size() == 1);
+    return *said.begin();
+  };
+  SECTION("ASYNC") {
+    RoundFixture fixture({"workers=4", "update.policy=ASYNC"});
+    CHECK(exchange(fixture, 0, 3) == 3);  // all others may be faster
+    CHECK(exchange(fixture, 1, 7) == 2);
+    CHECK(exchange(fixture, 2, 1) == 6);
+    // What a pull brings makes the next gradient no staler.
+    for (uint32_t chunk = 0; chunk < fixture.config.plan().chunks().size(); ++chunk) {
+      fixture.round.TakePulled(chunk, /*version=*/100, /*iteration=*/0, {});
+    }
+    CHECK(exchange(fixture, 3, 5) == 0);
+    CHECK(exchange(fixture, 4, 1) == 4);
+  }
+  SECTION("SYNC") {
+    RoundFixture fixture({"workers=4"});
+    CHECK(exchange(fixture, 0, 3) == 0);
+    CHECK(exchange(fixture, 1, 3) == 0);
+  }
 }
 
 TEST_CASE("the round knows where the worker is in its iteration") {
