@@ -535,7 +535,7 @@ class AssignmentTest(unittest.TestCase):
         ):
             with self.subTest(text):
                 self.refused(habit, mistakes, text)
-        self.refused(plain_assign, mistakes, "cannot be assigned under ASYNC",
+        self.refused(plain_assign, mistakes, "can be assigned under SYNC only",
                      update="policy: ASYNC")
 
 

@@ -134,9 +134,9 @@ class StandInTest(_Case):
 
     def test_what_is_given_changes_the_config(self):
         self.run_it(
-            "--workers", "4", "--shards", "2", "--policy", "async", "--partition", "LAYER_BASED",
-            "--schedule", "BACKWARD", "--optimizer", "kind: ADAM\nlearning_rate: 0.001",
-            "--replicas", "1", "--recovery", "worker_loss: CONTINUE",
+            "--workers", "4", "--shards", "2", "--policy", "ssp", "--staleness", "3",
+            "--partition", "LAYER_BASED", "--schedule", "BACKWARD",
+            "--optimizer", "kind: ADAM\nlearning_rate: 0.001", "--replicas", "1", "--recovery", "worker_loss: CONTINUE",
             "--set", "limits.exchange_seconds=7", "--set", "recovery.checkpoint.folder=/tmp/a",
             "--save", "model.safetensors", "--stats=stats.json", "--resume",
             "--max_restarts", "3", "--name", "n", "--log_level", "info", "--log_dir", "logs",
@@ -149,7 +149,8 @@ class StandInTest(_Case):
             [
                 "workers=4",
                 'shard=[{address: "127.0.0.1:0"}, {address: "127.0.0.1:0"}]',
-                "update.policy=ASYNC",
+                "update.staleness=3",
+                "update.policy=SSP",
                 "partition.scheme=LAYER_BASED",
                 "exchange.schedule=BACKWARD",
                 "optimizer={kind: ADAM learning_rate: 0.001}",
@@ -280,7 +281,7 @@ class StandInTest(_Case):
             (["--workers", "two", self.script], "invalid int value: 'two'"),
             (["--shards", "0", self.script], "--shards: is 0, allowed: 1 to 1024"),
             (["--shards", "5000", self.script], "--shards: is 5000, allowed: 1 to 1024"),
-            (["--policy", "SNYC", self.script], "--policy: is SNYC, allowed: SYNC, ASYNC"),
+            (["--policy", "SNYC", self.script], "--policy: is SNYC, allowed: SYNC, ASYNC, SSP"),
             (
                 ["--partition", "AUTO", self.script],
                 "--partition: is AUTO, allowed: STRIPED, MEMORY_BASED, LAYER_BASED",
