@@ -65,7 +65,8 @@ def _parser(program):
     add("--workers", type=int, metavar="N", help="how many processes run SCRIPT; default: 1")
     add("--shards", type=int, metavar="N", help="how many hold the parameters; default: 1")
     add("--policy", metavar="P", help="SYNC (default): each update is the mean of all workers'"
-        " gradients; ASYNC: each gradient is applied as it arrives; SSP: the same, within --staleness")
+        " gradients; ASYNC: each gradient is applied as it arrives; SSP: the same, within"
+        " --staleness")
     add("--staleness", type=int, metavar="N", help="of SSP: how many iterations a worker may be"
         " ahead of the slowest")
     add("--partition", metavar="P", help="which shard owns which parameters: STRIPED (default),"

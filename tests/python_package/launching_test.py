@@ -136,7 +136,8 @@ class StandInTest(_Case):
         self.run_it(
             "--workers", "4", "--shards", "2", "--policy", "ssp", "--staleness", "3",
             "--partition", "LAYER_BASED", "--schedule", "BACKWARD",
-            "--optimizer", "kind: ADAM\nlearning_rate: 0.001", "--replicas", "1", "--recovery", "worker_loss: CONTINUE",
+            "--optimizer", "kind: ADAM\nlearning_rate: 0.001", "--replicas", "1",
+            "--recovery", "worker_loss: CONTINUE",
             "--set", "limits.exchange_seconds=7", "--set", "recovery.checkpoint.folder=/tmp/a",
             "--save", "model.safetensors", "--stats=stats.json", "--resume",
             "--max_restarts", "3", "--name", "n", "--log_level", "info", "--log_dir", "logs",

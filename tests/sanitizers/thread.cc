@@ -32,8 +32,8 @@ void* Overridden(void* function) {
   return dlsym(RTLD_NEXT, info.dli_sname);
 }
 
-// Abseil makes the lock of its time zones when they are first used. Here that is before there is any
-// other thread, which would seem to use the lock while it is made.
+// Abseil makes the lock of its time zones when they are first used. Here that is before there is
+// any other thread, which would seem to use the lock while it is made.
 [[maybe_unused]] const absl::TimeZone kLocalTime = absl::LocalTimeZone();
 
 template <typename Function>
