@@ -2,10 +2,10 @@
 
     bazel run -c opt //experiments:modes -- --config=configs/mnist_mlp.textproto
 
-Trains the config by launch with each mode, number of workers and seed, and prints the accuracy on the
-test images. With --drawn it draws the optimizer, its numbers, the batch and the number of workers, so
-that the comparison does not depend on one choice of them. Exit code: 0 if all runs are done; 1 after a
-failure; 2 for a wrong command line; 130 after Ctrl-C.
+Trains the config by launch with each mode, number of workers and seed, and prints the accuracy on
+the test images. With --drawn it draws the optimizer, its numbers, the batch and the number of
+workers, so that the comparison does not depend on one choice of them. Exit code: 0 if all runs are
+done; 1 after a failure; 2 for a wrong command line; 130 after Ctrl-C.
 """
 
 import json
