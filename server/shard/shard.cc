@@ -171,7 +171,8 @@ absl::Status Shard::Leave(const LeaveRequest& request) {
   const bool failed = !request.error().empty();
   ASSIGN_OR_RETURN(const bool took_part, membership_.Leave(request.worker(), request.incarnation(),
                                                            failed, request.view()));
-  policy_->Leave(request.worker(), request.incarnation());
+  // With views, the coordinator decides whether one that has failed is waited for.
+  if (!failed || view_ == 0) policy_->Leave(request.worker(), request.incarnation());
   snapshots_.WakeAll();
   // A worker that has not taken part yet can be started again without harm. With views, the
   // coordinator decides.

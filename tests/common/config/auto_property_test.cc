@@ -44,7 +44,8 @@ std::string DrawCluster(Dice* dice) {
     }
     absl::StrAppend(&text, "}");
   }
-  absl::StrAppend(&text, " } update { policy: ", dice->Pick({"SYNC", "ASYNC"}),
+  absl::StrAppend(&text,
+                  " } update { policy: ", dice->Pick({"SYNC", "ASYNC", "SYNC", "SSP staleness: 3"}),
                   " } exchange { schedule: ", dice->Pick({"SEQUENTIAL", "BACKWARD", "FULL"}),
                   " gradient_encoding: ", dice->Pick({"FLOAT32", "FLOAT32", "BFLOAT16", "INT4"}),
                   " parameter_encoding: ", dice->Pick({"FLOAT32", "FLOAT32", "BFLOAT16"}),

@@ -141,6 +141,26 @@ TEST_CASE("a slow worker delays all workers under SYNC, and only itself under AS
   }
 }
 
+TEST_CASE("under SSP a fast worker gets ahead of a slow one as far as the bound") {
+  constexpr int kIterations = 10;
+  const auto ahead = [](int staleness) {
+    const PlannedConfig config =
+        ClusterConfigOf(3, 1, kMemoryBased, "FULL",
+                        {absl::StrCat("update={policy: SSP staleness: ", staleness, "}")});
+    ClusterRates rates = EqualRates(config, 1000 * kRate);
+    rates.worker_slowdown[1] = 4;
+    const Simulation simulation = Simulate(config.planned_run(), rates, EqualTimes(config, 1, 2),
+                                           {.iterations = kIterations});
+    // All iterations of the slow worker are the slowest ones.
+    CHECK(simulation.steady_seconds() == Approx(4 * 9).epsilon(0.01));
+    return (simulation.worker_links[0].bytes_out - simulation.worker_links[1].bytes_out) /
+           kModelBytes;
+  };
+  CHECK(ahead(1) == 1);
+  CHECK(ahead(5) == 5);
+  CHECK(ahead(1000) == Approx(3 * kIterations).epsilon(0.1));
+}
+
 TEST_CASE("the slowest link of a worker or a shard determines the time") {
   const PlannedConfig config =
       ClusterConfigOf(4, 4, kMemoryBased, "FULL", {"limits.chunk_bytes=512"});
