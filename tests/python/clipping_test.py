@@ -134,7 +134,8 @@ class ClippingTest(unittest.TestCase):
         )
         self.check_refused(
             _of_rank(lambda rank: {"clip_grad_norm": 1.0}),
-            "allowed: 0 with ASYNC or SSP and model.from_workers: .* SEQUENTIAL", update="policy: ASYNC",
+            "allowed: 0 with ASYNC or SSP and model.from_workers: .* SEQUENTIAL",
+            update="policy: ASYNC",
         )
         for limit in (0, -1.0, float("nan"), float("inf"), 1e-50, "1.0", [1.0]):
             for option in ("clip_grad_norm", "clip_grad_value"):
