@@ -1,3 +1,5 @@
 // What a program under AddressSanitizer is started with; ASAN_OPTIONS and LSAN_OPTIONS add to it.
 
-extern "C" const char* __asan_default_options() { return "detect_stack_use_after_return=1"; }
+extern "C" const char* __asan_default_options() {
+  return "detect_stack_use_after_return=1:allocator_may_return_null=1";
+}

@@ -74,8 +74,10 @@ void EtcdHost::StandStill(absl::Time until) {
     world.Pause(elected->node, until);
     return;
   }
-  world.loop().At(until, [this, node = options_.node] {
-    if (context_.world.IsRunning(node)) context_.etcd.ChangeLeader(Now());
+  // Everything may be killed before, this too.
+  world.loop().At(until, [&context = context_, node = options_.node] {
+    World& world = context.world;
+    if (world.IsRunning(node)) context.etcd.ChangeLeader(world.clock(node.node).Now());
   });
   world.Pause(options_.node.node, until);
 }
