@@ -3,15 +3,13 @@
 //      iteration, which is not before the worker's clock. A repeat is answered and not counted.
 //   2. Apply makes it an update by itself, at the rate that its staleness allows (Asynchrony), and
 //      tells the observers.
-//   3. Answer releases the reply: under SSP when no other worker is too far behind
-//   (StalenessBound),
-//      and under both when the observers have the change (Confirm). The push itself may let others
-//      go on (Release).
+//   3. Answer releases the reply: under SSP when no other worker is too far behind, as
+//      StalenessBound says, and under both when the observers have the change (Confirm). The push
+//      itself may let others go on (Release).
 
 #include "server/update/async_policy.h"
 
 #include <algorithm>
-#include <limits>
 #include <string>
 #include <utility>
 

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstdio>
+#include <optional>
 #include <utility>
 
 #include "absl/algorithm/container.h"
@@ -53,11 +54,12 @@ SeedRun RunTwice(const Scenario& scenario, const FaultsOf& faults_of, Plant plan
     return run;
   }
   if (verbose) std::fprintf(stdout, "%s\n", run.ToString().c_str());
-  std::vector<std::string> planted;
-  if (plant == Plant::kAllowsStaleness && scenario.staleness) planted = {"update.staleness=1000"};
-  const absl::StatusOr<PlannedConfig> broken =
-      PlannedConfig::Parse(scenario.config, "scenario", planted);
-  run.outcome = Simulation(scenario, &*broken, run.faults, plant, verbose).Run();
+  std::optional<PlannedConfig> broken;
+  if (plant == Plant::kAllowsStaleness && scenario.staleness) {
+    broken = PlannedConfig::Parse(scenario.config, "scenario", {"update.staleness=1000"}).value();
+  }
+  run.outcome =
+      Simulation(scenario, broken ? &*broken : &*config, run.faults, plant, verbose).Run();
   if (run.outcome.violation.empty() && run.outcome.end == "finished" &&
       reference.end == "finished" && scenario.sync && run.outcome.whole_worker_set &&
       run.outcome.coverage.mixed == 0 && reference.whole_worker_set &&
