@@ -62,10 +62,10 @@ def _accuracy(programs, arguments, workers, mode, seed, more):
             return 100 * json.load(file)["final_accuracy"]
 
 
-def _velocity_free(mode, optimizer):
-    """A mode without what the optimizer has not."""
-    return mode if "MOMENTUM" in optimizer or "NESTEROV" in optimizer else mode.replace(
-        " velocity: SHARED", "")
+def _for_optimizer(mode, optimizer):
+    """A mode without what a drawn optimizer has not."""
+    has_velocity = "MOMENTUM" in optimizer or "NESTEROV" in optimizer
+    return mode.replace(" velocity: SHARED", "") if optimizer and not has_velocity else mode
 
 
 def _trainings(arguments):
@@ -100,8 +100,7 @@ def work(arguments, programs):
         least = None
         for mode in modes:
             accuracies = [
-                _accuracy(programs, arguments, workers,
-                          _velocity_free(mode, optimizer) if optimizer else mode, seed, more)
+                _accuracy(programs, arguments, workers, _for_optimizer(mode, optimizer), seed, more)
                 for seed in range(1, arguments.seeds + 1)
             ]
             median = statistics.median(accuracies)
