@@ -9,10 +9,10 @@
 #include "common/base/status_macros.h"
 #include "common/config/asynchrony.h"
 #include "common/net/channel_options.h"
+#include "common/optimizer/optimizer.h"
 #include "grpcpp/ext/proto_server_reflection_plugin.h"
 #include "grpcpp/health_check_service_interface.h"
 #include "grpcpp/server_builder.h"
-#include "server/store/optimizer.h"
 #include "spdlog/spdlog.h"
 
 namespace evenshard {

@@ -14,8 +14,8 @@
 #include "absl/synchronization/mutex.h"
 #include "bench/wire/raw_socket.h"
 #include "common/base/float_buffer.h"
+#include "common/optimizer/optimizer.h"
 #include "common/placement/planned_config.h"
-#include "server/store/optimizer.h"
 
 namespace evenshard {
 

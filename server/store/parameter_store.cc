@@ -7,9 +7,7 @@
 #include "common/base/error_kind.h"
 #include "common/base/status_macros.h"
 #include "common/config/optimizer_arrays.h"
-#include "common/config/optimizer_rules.h"
 #include "common/placement/initializer.h"
-#include "common/placement/rule_matching.h"
 #include "common/wire/non_finite.h"
 #include "server/store/aggregate.h"
 
@@ -19,14 +17,6 @@ namespace {
 // An update goes on by so many elements at a time, so that the check of its results finds them in
 // the cache.
 constexpr int64_t kCheckedElements = 8192;
-
-// Returns the optimizer that subtracts the pushed value unchanged.
-std::unique_ptr<const Optimizer> MakeSubtraction() {
-  OptimizerConfig config;
-  config.set_kind(OptimizerConfig::SGD);
-  config.set_learning_rate(1);
-  return Optimizer::Create(config, /*clip_value=*/0);
-}
 
 }  // namespace
 
@@ -185,18 +175,8 @@ absl::StatusOr<std::unique_ptr<ParameterStore>> ParameterStore::Create(const Pla
   const Plan& plan = config.plan();
   const int64_t floats = plan.shard_buffer_size(shard);
   std::unique_ptr<ParameterStore> store(new ParameterStore());
-  const OptimizerConfig& optimizer = config.proto().optimizer();
-  for (int rule = kNoRule; rule < optimizer.rule_size(); ++rule) {
-    store->optimizers_[rule] =
-        Optimizer::Create(OptimizerOfRule(optimizer, rule), config.proto().update().clip_value());
-  }
-  store->subtraction_ = MakeSubtraction();
-  std::vector<const Optimizer*> optimizer_of;  // by tensor
-  for (const Tensor& tensor : config.model().tensors()) {
-    optimizer_of.push_back(tensor.role == TensorRole::kParameter
-                               ? store->optimizers_[RuleOf(optimizer, tensor)].get()
-                               : store->subtraction_.get());
-  }
+  store->optimizers_ = std::make_unique<const TensorOptimizers>(
+      config.proto().optimizer(), config.proto().update().clip_value(), config.model());
   const int slots = StateArrays(config.proto());
 
   const auto allocate = [&](FloatBuffer& buffer) -> absl::Status {
@@ -227,8 +207,8 @@ absl::StatusOr<std::unique_ptr<ParameterStore>> ParameterStore::Create(const Pla
         store->sums_.data() == nullptr ? nullptr : store->sums_.data() + chunk.shard_offset;
     store->index_of_[id] = static_cast<int>(store->chunks_.size());
     store->chunks_.emplace_back(chunk, tensor, config.MustBeFinite(chunk), config.is_from_workers(),
-                                parameters, std::move(of_chunk), sum, optimizer_of[chunk.tensor],
-                                &store->counters_);
+                                parameters, std::move(of_chunk), sum,
+                                &store->optimizers_->Of(chunk.tensor), &store->counters_);
   }
   return store;
 }

@@ -3,7 +3,6 @@
 
 #include <cstdint>
 #include <deque>
-#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -19,10 +18,11 @@
 #include "common/base/element_loop.h"
 #include "common/base/float_buffer.h"
 #include "common/checkpoint/chunk_clock.h"
+#include "common/optimizer/optimizer.h"
+#include "common/optimizer/tensor_optimizers.h"
 #include "common/placement/planned_config.h"
 #include "common/wire/chunk_codec.h"
 #include "common/wire/encoding.h"
-#include "server/store/optimizer.h"
 #include "server/store/registered_states.h"
 #include "server/store/shard_counters.h"
 #include "server/store/square_sum.h"
@@ -196,9 +196,7 @@ class ParameterStore {
  private:
   ParameterStore() = default;
 
-  // For TensorRole::kParameter, by the rule that counts for a tensor (see RuleOf).
-  std::map<int, std::unique_ptr<const Optimizer>> optimizers_;
-  std::unique_ptr<const Optimizer> subtraction_;  // for other roles
+  std::unique_ptr<const TensorOptimizers> optimizers_;
   FloatBuffer parameters_;
   std::vector<FloatBuffer> slots_;
   FloatBuffer sums_;

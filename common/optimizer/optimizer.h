@@ -1,5 +1,5 @@
-#ifndef EVENSHARD_SERVER_STORE_OPTIMIZER_H_
-#define EVENSHARD_SERVER_STORE_OPTIMIZER_H_
+#ifndef EVENSHARD_COMMON_OPTIMIZER_OPTIMIZER_H_
+#define EVENSHARD_COMMON_OPTIMIZER_OPTIMIZER_H_
 
 #include <cstdint>
 #include <memory>
@@ -88,4 +88,4 @@ class Optimizer {
 
 }  // namespace evenshard
 
-#endif  // EVENSHARD_SERVER_STORE_OPTIMIZER_H_
+#endif  // EVENSHARD_COMMON_OPTIMIZER_OPTIMIZER_H_
