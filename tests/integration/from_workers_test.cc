@@ -228,10 +228,14 @@ TEST_CASE("a buffer has the value that worker 0 pushed last, to the bit") {
       return exchange.AwaitAll();
     };
     RETURN_IF_ERROR(iterate(rank == 0));
-    // Under ASYNC the other worker may not have seen the value yet.
-    for (int i = 0; i < 1000 && parameters[rank][mask.offset + 2] != values[2]; ++i) {
-      RETURN_IF_ERROR(iterate(false));
-    }
+    // Under ASYNC the other worker may not have seen the value yet, or only some of its chunks.
+    const auto has_all = [&] {
+      for (int64_t i = 0; i < mask.size; ++i) {
+        if (parameters[rank][mask.offset + i] != values[i % values.size()]) return false;
+      }
+      return true;
+    };
+    for (int i = 0; i < 1000 && !has_all(); ++i) RETURN_IF_ERROR(iterate(false));
     updates[rank] = exchange.round().UpdatesOf(1);
     RETURN_IF_ERROR(iterate(false));
     return exchange.round().UpdatesOf(1) == updates[rank]

@@ -14,6 +14,14 @@ constexpr size_t kLines = 400;
 
 World::~World() {
   for (int node = 0; node < static_cast<int>(nodes_.size()); ++node) Halt(node);
+  for (const std::weak_ptr<Connection>& made : made_) {
+    const std::shared_ptr<Connection> connection = made.lock();
+    if (connection == nullptr) continue;
+    for (Connection::Side& side : connection->sides_) {
+      side.on_broken = nullptr;
+      side.incoming.clear();
+    }
+  }
 }
 
 int World::AddNode(std::string name) {
@@ -174,6 +182,10 @@ absl::Duration World::Delay(int from, int to) {
 
 std::shared_ptr<Connection> World::Connect(NodeRef from, NodeRef to) {
   auto connection = std::make_shared<Connection>(this, from, to);
+  if (made_.size() % 1024 == 1023) {
+    std::erase_if(made_, [](const std::weak_ptr<Connection>& each) { return each.expired(); });
+  }
+  made_.push_back(connection);
   for (const NodeRef& ref : {from, to}) {
     if (!IsRunning(ref)) continue;
     auto& connections = nodes_[ref.node].connections;

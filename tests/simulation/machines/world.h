@@ -121,6 +121,7 @@ class World {
   std::vector<Node> nodes_;
   std::map<std::pair<int, int>, absl::Time> cuts_;  // by sender and receiver
   std::deque<std::string> lines_;
+  std::vector<std::weak_ptr<Connection>> made_;  // what waits in them may hold them
   EventLoop loop_;  // destroyed first, since what is left in it may ask a node's clock
 };
 
