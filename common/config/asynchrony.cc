@@ -7,9 +7,10 @@ namespace evenshard {
 namespace {
 
 // Whether a step goes on in the direction of earlier gradients, to which asynchrony adds.
+// DELAYED_NESTEROV allows for that by itself.
 bool HasMomentum(OptimizerConfig::Kind kind) {
   return kind != OptimizerConfig::SGD && kind != OptimizerConfig::ADAGRAD &&
-         kind != OptimizerConfig::RMSPROP;
+         kind != OptimizerConfig::RMSPROP && kind != OptimizerConfig::DELAYED_NESTEROV;
 }
 
 }  // namespace

@@ -69,6 +69,20 @@ void ClearDefaults(Message* message) {
   }
 }
 
+// The shards' optimizer with local steps, as far as the config does not give it.
+void SetOuterDefaults(ClusterConfig* config) {
+  OptimizerConfig* outer = config->mutable_optimizer();
+  if (!outer->has_kind()) {
+    outer->set_kind(IsAsynchronous(config->update()) ? OptimizerConfig::DELAYED_NESTEROV
+                                                     : OptimizerConfig::NESTEROV);
+  }
+  if (outer->has_learning_rate()) return;
+  // Of DiLoCo's scaling laws (Charles et al. 2025, arXiv:2503.09799), by the workers.
+  constexpr float kAlone = 0.4f, kFew = 0.6f, kMany = 0.8f;
+  const int workers = config->workers();
+  outer->set_learning_rate(workers == 1 ? kAlone : workers < 8 ? kFew : kMany);
+}
+
 }  // namespace
 
 void VisitPaths(ClusterConfig* config, const std::function<void(std::string*)>& visit) {
@@ -86,10 +100,17 @@ void SetDefaults(ClusterConfig* config) {
     config->mutable_update()->set_policy(Update::SYNC);
     config->mutable_update()->clear_staleness();
   }
+  if (config->has_local()) SetOuterDefaults(config);
+  if (config->optimizer().kind() == OptimizerConfig::DELAYED_NESTEROV &&
+      !config->optimizer().has_delay()) {
+    config->mutable_optimizer()->set_delay(config->workers());
+  }
   if (!config->exchange().has_schedule()) {
     const Update& update = config->update();
     const bool worker_clips = update.clip_global_norm() > 0 && IsAsynchronous(update);
-    const bool needs_whole = worker_clips || update.non_finite() == Update::SKIP;
+    // A round ends with all of it known.
+    const bool needs_whole =
+        !config->has_local() && (worker_clips || update.non_finite() == Update::SKIP);
     const auto early =
         config->model().has_from_workers() ? ExchangeConfig::BACKWARD : ExchangeConfig::FULL;
     config->mutable_exchange()->set_schedule(needs_whole ? ExchangeConfig::SEQUENTIAL : early);
@@ -124,6 +145,7 @@ ClusterConfig ContractOf(ClusterConfig config) {
   } else {
     config.mutable_data()->clear_threads();
   }
+  if (scheme != Partition::AUTO) config.mutable_compute()->clear_pace();
   auto* slowdown = config.mutable_compute()->mutable_emulated()->mutable_worker_slowdown();
   while (!slowdown->empty() && *slowdown->rbegin() == 1) slowdown->RemoveLast();
   config.mutable_compute()->clear_threads();

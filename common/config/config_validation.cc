@@ -143,24 +143,33 @@ void ValidateUpdate(const Update& update, FieldProblems* problems) {
                     update.clip_global_norm(), kAtLeastZero);
 }
 
-void ValidateEmulated(const ClusterConfig& config, FieldProblems* problems) {
-  const Compute& compute = config.compute();
-  ValidateUse(compute.has_emulated(), compute.backend() == Compute::EMULATED, "compute.emulated",
-              "compute.backend", Compute::Backend_Name(compute.backend()), "EMULATED", problems);
-  const double dilation = compute.emulated().time_dilation();
-  problems->Require(IsAboveZero(dilation), "compute.emulated.time_dilation", dilation, kAboveZero);
-  const auto& slowdown = compute.emulated().worker_slowdown();
+// The settings of an emulated device, at `path`.
+void ValidateDevice(const ClusterConfig& config, const Compute::Emulated& device,
+                    const std::string& path, FieldProblems* problems) {
+  const double dilation = device.time_dilation();
+  problems->Require(IsAboveZero(dilation), path + ".time_dilation", dilation, kAboveZero);
+  const auto& slowdown = device.worker_slowdown();
   for (int i = 0; i < slowdown.size(); ++i) {
-    problems->Require(IsAboveZero(slowdown[i]),
-                      absl::StrCat("compute.emulated.worker_slowdown[", i, "]"), slowdown[i],
-                      kAboveZero);
+    problems->Require(IsAboveZero(slowdown[i]), absl::StrCat(path, ".worker_slowdown[", i, "]"),
+                      slowdown[i], kAboveZero);
   }
   if (slowdown.size() > config.workers()) {
-    problems->Add("compute.emulated.worker_slowdown",
+    problems->Add(path + ".worker_slowdown",
                   absl::StrCat("has ", slowdown.size(), " entries, allowed: at most one for each ",
                                "of ", config.workers(), " workers"),
                   {"workers"});
   }
+}
+
+void ValidateEmulated(const ClusterConfig& config, FieldProblems* problems) {
+  const Compute& compute = config.compute();
+  const std::string backend = Compute::Backend_Name(compute.backend());
+  ValidateUse(compute.has_emulated(), compute.backend() == Compute::EMULATED, "compute.emulated",
+              "compute.backend", backend, "EMULATED", problems);
+  ValidateDevice(config, compute.emulated(), "compute.emulated", problems);
+  ValidateUse(compute.has_pace(), compute.backend() == Compute::CPU, "compute.pace",
+              "compute.backend", backend, "CPU", problems);
+  ValidateDevice(config, compute.pace(), "compute.pace", problems);
 }
 
 void ValidateCuda(const Compute& compute, FieldProblems* problems) {
@@ -188,9 +197,10 @@ void ValidateExchangeSchedule(const ClusterConfig& config, FieldProblems* proble
                                "allowed: SEQUENTIAL, or without ", field),
                   {field});
   };
-  refuse(IsAsynchronous(config.update()) && config.update().clip_global_norm() != 0,
+  refuse(IsAsynchronous(config.update()) && config.update().clip_global_norm() != 0 &&
+             !config.has_local(),
          "update.clip_global_norm", "update.clip_global_norm under ASYNC or SSP");
-  refuse(config.update().non_finite() == Update::SKIP, "update.non_finite",
+  refuse(config.update().non_finite() == Update::SKIP && !config.has_local(), "update.non_finite",
          "update.non_finite: SKIP");
 }
 

@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <string>
 
 #include "absl/strings/str_cat.h"
@@ -12,14 +13,15 @@ namespace {
 constexpr char kZeroToBelowOne[] = "at least 0 and below 1";
 bool IsFraction(double value) { return value >= 0 && value < 1; }
 
-void ValidateSchedule(const Schedule& schedule, FieldProblems* problems) {
+void ValidateSchedule(const Schedule& schedule, const std::string& optimizer,
+                      FieldProblems* problems) {
   const std::string kind = Schedule::Kind_Name(schedule.kind());
   const bool step = schedule.kind() == Schedule::STEP;
   const bool cosine = schedule.kind() == Schedule::COSINE;
-  const std::string prefix = "optimizer.schedule.";
+  const std::string prefix = optimizer + ".schedule.";
+  const std::string kind_field = prefix + "kind";
   const auto validate_use = [&](bool is_set, bool is_used, const char* field, const char* used_by) {
-    ValidateUse(is_set, is_used, prefix + field, "optimizer.schedule.kind", kind, used_by,
-                problems);
+    ValidateUse(is_set, is_used, prefix + field, kind_field, kind, used_by, problems);
   };
   validate_use(schedule.has_step_iterations(), step, "step_iterations", "STEP");
   validate_use(schedule.has_gamma(), step, "gamma", "STEP");
@@ -28,7 +30,7 @@ void ValidateSchedule(const Schedule& schedule, FieldProblems* problems) {
 
   const auto require = [&](bool ok, const char* field, const absl::AlphaNum& value,
                            const char* allowed) {
-    problems->Require(ok, prefix + field, value, allowed, {"optimizer.schedule.kind"});
+    problems->Require(ok, prefix + field, value, allowed, {kind_field});
   };
   require(schedule.warmup_iterations() >= 0, "warmup_iterations", schedule.warmup_iterations(),
           "at least 0");
@@ -57,19 +59,22 @@ std::string Kinds(Predicate is_meant) {
   return kinds;
 }
 
-// Refuses numbers that have no effect with `kind` or are out of their range. `prefix` is the path
-// of the message that sets them, "optimizer." or "optimizer.rule[0].".
+// Refuses numbers that have no effect with `kind` or are out of their range. `optimizer` is the
+// path of the optimizer, and `prefix` of the message that sets them: "optimizer." or
+// "optimizer.rule[0].".
 void ValidateNumbers(OptimizerConfig::Kind kind, const OptimizerConfig& numbers,
-                     const std::string& prefix, FieldProblems* problems) {
+                     const std::string& optimizer, const std::string& prefix,
+                     FieldProblems* problems) {
   const auto validate_use = [&](bool is_set, bool OptimizerNumbers::*number, const char* field) {
     const auto has_number = [&](OptimizerConfig::Kind each) { return NumbersOfKind(each).*number; };
-    ValidateUse(is_set, has_number(kind), prefix + field, "optimizer.kind",
+    ValidateUse(is_set, has_number(kind), prefix + field, optimizer + ".kind",
                 OptimizerConfig::Kind_Name(kind), Kinds(has_number), problems);
   };
   validate_use(numbers.has_momentum(), &OptimizerNumbers::momentum, "momentum");
   validate_use(numbers.has_beta1(), &OptimizerNumbers::beta1, "beta1");
   validate_use(numbers.has_beta2(), &OptimizerNumbers::beta2, "beta2");
   validate_use(numbers.has_epsilon(), &OptimizerNumbers::epsilon, "epsilon");
+  validate_use(numbers.has_delay(), &OptimizerNumbers::delay, "delay");
 
   const auto require = [&](bool ok, const char* field, float value, const char* allowed) {
     problems->Require(ok, prefix + field, value, allowed);
@@ -82,11 +87,14 @@ void ValidateNumbers(OptimizerConfig::Kind kind, const OptimizerConfig& numbers,
   require(IsFraction(numbers.beta1()), "beta1", numbers.beta1(), kZeroToBelowOne);
   require(IsFraction(numbers.beta2()), "beta2", numbers.beta2(), kZeroToBelowOne);
   require(IsAboveZero(numbers.epsilon()), "epsilon", numbers.epsilon(), kAboveZero);
+  problems->Require(!numbers.has_delay() || numbers.delay() >= 1, prefix + "delay", numbers.delay(),
+                    "at least 1");
 }
 
-void ValidateRule(const OptimizerConfig& optimizer, int index, FieldProblems* problems) {
+void ValidateRule(const OptimizerConfig& optimizer, const std::string& optimizer_path, int index,
+                  FieldProblems* problems) {
   const OptimizerConfig::Rule& rule = optimizer.rule(index);
-  const std::string path = RulePath(index);
+  const std::string path = RulePath(optimizer_path, index);
   if (rule.tensors().empty()) {
     problems->Add(
         path + ".tensors",
@@ -94,7 +102,7 @@ void ValidateRule(const OptimizerConfig& optimizer, int index, FieldProblems* pr
   }
   for (int i = 0; i < rule.tensors_size(); ++i) {
     if (!rule.tensors(i).empty()) continue;
-    problems->Add(PatternPath(index, i),
+    problems->Add(PatternPath(optimizer_path, index, i),
                   "is \"\", allowed: a pattern of tensors' names, such as \"*/bias\"");
   }
   const OptimizerConfig numbers = NumbersOf(rule);
@@ -103,7 +111,14 @@ void ValidateRule(const OptimizerConfig& optimizer, int index, FieldProblems* pr
                   "sets nothing for its tensors, allowed: at least one of learning_rate, "
                   "weight_decay, momentum, beta1, beta2, epsilon");
   }
-  ValidateNumbers(optimizer.kind(), numbers, path + ".", problems);
+  ValidateNumbers(optimizer.kind(), numbers, optimizer_path, path + ".", problems);
+}
+
+void ValidateRules(const OptimizerConfig& optimizer, const std::string& path,
+                   FieldProblems* problems) {
+  ValidateNumbers(optimizer.kind(), optimizer, path, path + ".", problems);
+  ValidateSchedule(optimizer.schedule(), path, problems);
+  for (int i = 0; i < optimizer.rule_size(); ++i) ValidateRule(optimizer, path, i, problems);
 }
 
 // With MEAN the workers have the rule.
@@ -139,6 +154,106 @@ void ValidateMean(const ClusterConfig& config, FieldProblems* problems) {
                     {"model"});
 }
 
+// The range of the shards' learning rate with local steps. Known ones are from 0.07 to 1
+// (docs/modes.md), those of optimizers that take a step for each batch mostly far below.
+constexpr double kLeastOuterRate = 0.02;
+constexpr double kMostOuterRate = 2;
+
+// The shards' optimizer in a run with local steps.
+void ValidateOuter(const ClusterConfig& config, FieldProblems* problems) {
+  const OptimizerConfig& outer = config.optimizer();
+  const bool has_outer_kind = outer.kind() == OptimizerConfig::SGD ||
+                              outer.kind() == OptimizerConfig::MOMENTUM ||
+                              outer.kind() == OptimizerConfig::NESTEROV ||
+                              outer.kind() == OptimizerConfig::DELAYED_NESTEROV;
+  problems->Require(has_outer_kind, "optimizer.kind", OptimizerConfig::Kind_Name(outer.kind()),
+                    "SGD, MOMENTUM, NESTEROV, DELAYED_NESTEROV with local steps, where "
+                    "local.optimizer has the rule for batches",
+                    {"local"});
+  const double rate = outer.learning_rate();
+  problems->Require(
+      !outer.has_learning_rate() || (rate >= kLeastOuterRate && rate <= kMostOuterRate),
+      "optimizer.learning_rate", rate,
+      absl::StrCat(kLeastOuterRate, " to ", kMostOuterRate,
+                   " with local steps, whose whole round it multiplies; "
+                   "local.optimizer.learning_rate is that of a batch"),
+      {"local"});
+}
+
+void ValidateLocal(const ClusterConfig& config, FieldProblems* problems) {
+  const LocalSteps& local = config.local();
+  const bool is_from_workers = config.model().has_from_workers();
+  const auto refuse = [&](bool is_set, const char* field, const char* why) {
+    if (is_set) problems->Add(field, absl::StrCat("is given with ", why, ", allowed: without it"));
+  };
+  if (!local.has_steps()) {
+    problems->Add("local.steps",
+                  "is missing, allowed: at least 1, the batches between two exchanges");
+  } else {
+    problems->Require(local.steps() >= 1, "local.steps", local.steps(), "at least 1");
+  }
+  problems->Require(local.seconds() >= 0 && local.seconds() <= kMaxSeconds, "local.seconds",
+                    local.seconds(), absl::StrCat("0 to ", kMaxSeconds, " seconds"));
+  problems->Require(IsAtLeastZero(local.clip_global_norm()), "local.clip_global_norm",
+                    local.clip_global_norm(), kAtLeastZero);
+  problems->Require(local.fragments() >= 1 && local.fragments() <= std::max(local.steps(), 1),
+                    "local.fragments", local.fragments(),
+                    absl::StrCat("1 to local.steps, ", local.steps(),
+                                 ": a fragment is exchanged after a batch of its own"),
+                    {"local.steps"});
+  const int apart = local.steps() / std::max(local.fragments(), 1);
+  problems->Require(local.overlap_steps() >= 0 && local.overlap_steps() < std::max(apart, 1),
+                    "local.overlap_steps", local.overlap_steps(),
+                    absl::StrCat("at least 0, below the ", apart,
+                                 " batches between the exchanges of two fragments"),
+                    {"local.steps", "local.fragments"});
+  problems->Require(IsFraction(local.mixing()), "local.mixing", local.mixing(), kZeroToBelowOne);
+  problems->Require(!IsAsynchronous(config.update()) || config.update().clip_global_norm() == 0,
+                    "update.clip_global_norm", config.update().clip_global_norm(),
+                    "0 with local steps and ASYNC or SSP; local.clip_global_norm clips the "
+                    "gradient of each batch",
+                    {"update.policy"});
+  if (local.fragments() > 1 || local.overlap_steps() > 0) {
+    problems->Require(local.seconds() == 0, "local.seconds", local.seconds(),
+                      "0 with local.fragments or local.overlap_steps, which count batches");
+    problems->Require(config.exchange().schedule() != ExchangeConfig::SEQUENTIAL ||
+                          !config.exchange().has_schedule(),
+                      "exchange.schedule", "SEQUENTIAL",
+                      "BACKWARD, FULL with local.fragments or local.overlap_steps, whose pushes "
+                      "do not wait for each other",
+                      {"local"});
+  }
+  if (is_from_workers) {
+    constexpr char kProgram[] = "model.from_workers, where the program has the optimizer";
+    refuse(local.has_optimizer(), "local.optimizer", kProgram);
+    refuse(local.has_clip_global_norm(), "local.clip_global_norm", kProgram);
+    refuse(local.has_fragments(), "local.fragments",
+           "model.from_workers, whose program exchanges all tensors at once");
+    refuse(local.has_overlap_steps(), "local.overlap_steps",
+           "model.from_workers, whose program waits for the answer");
+    refuse(local.has_mixing(), "local.mixing",
+           "model.from_workers, whose program waits for the answer");
+  } else {
+    refuse(local.has_stepped_by(), "local.stepped_by", "a model that the config has");
+    if (!local.has_optimizer()) {
+      problems->Add("local.optimizer",
+                    "is missing, allowed: the optimizer with which a worker trains on each batch, "
+                    "such as { kind: ADAMW learning_rate: 0.001 }");
+    }
+    const bool is_inner = local.optimizer().kind() != OptimizerConfig::MEAN &&
+                          local.optimizer().kind() != OptimizerConfig::DELAYED_NESTEROV;
+    problems->Require(is_inner, "local.optimizer.kind",
+                      OptimizerConfig::Kind_Name(local.optimizer().kind()), Kinds([](auto kind) {
+                        return kind != OptimizerConfig::MEAN &&
+                               kind != OptimizerConfig::DELAYED_NESTEROV;
+                      }));
+    refuse(local.optimizer().has_stepped_by(), "local.optimizer.stepped_by",
+           "a rule that the config has");
+    ValidateRules(local.optimizer(), kLocalOptimizerPath, problems);
+  }
+  ValidateOuter(config, problems);
+}
+
 }  // namespace
 
 void ValidateOptimizer(const ClusterConfig& config, FieldProblems* problems) {
@@ -152,9 +267,8 @@ void ValidateOptimizer(const ClusterConfig& config, FieldProblems* problems) {
                     Asynchrony::Velocity_Name(config.update().asynchrony().velocity()),
                     "only with optimizer.kind MOMENTUM and NESTEROV, whose state is a velocity",
                     {"optimizer"});
-  ValidateNumbers(optimizer.kind(), optimizer, "optimizer.", problems);
-  ValidateSchedule(optimizer.schedule(), problems);
-  for (int i = 0; i < optimizer.rule_size(); ++i) ValidateRule(optimizer, i, problems);
+  ValidateRules(optimizer, kOptimizerPath, problems);
+  if (config.has_local()) ValidateLocal(config, problems);
 }
 
 }  // namespace evenshard

@@ -21,6 +21,7 @@ constexpr int OptimizerArrays(OptimizerConfig::Kind kind) {
     case OptimizerConfig::ADAM:
     case OptimizerConfig::ADAMW:
     case OptimizerConfig::RMSPROP_MOMENTUM:
+    case OptimizerConfig::DELAYED_NESTEROV:
       return 2;
     case OptimizerConfig::ADAM_AMSGRAD:
     case OptimizerConfig::ADAMW_AMSGRAD:

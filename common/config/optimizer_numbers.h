@@ -11,6 +11,7 @@ struct OptimizerNumbers {
   bool beta1 = false;
   bool beta2 = false;
   bool epsilon = false;
+  bool delay = false;
 };
 
 constexpr OptimizerNumbers NumbersOfKind(OptimizerConfig::Kind kind) {
@@ -34,6 +35,8 @@ constexpr OptimizerNumbers NumbersOfKind(OptimizerConfig::Kind kind) {
       return {.beta1 = true, .beta2 = true, .epsilon = true};
     case OptimizerConfig::LION:
       return {.beta1 = true, .beta2 = true};
+    case OptimizerConfig::DELAYED_NESTEROV:
+      return {.momentum = true, .delay = true};
   }
   return {};
 }

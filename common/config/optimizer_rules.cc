@@ -4,10 +4,12 @@
 
 namespace evenshard {
 
-std::string RulePath(int rule) { return absl::StrCat("optimizer.rule[", rule, "]"); }
+std::string RulePath(absl::string_view optimizer, int rule) {
+  return absl::StrCat(optimizer, ".rule[", rule, "]");
+}
 
-std::string PatternPath(int rule, int pattern) {
-  return absl::StrCat(RulePath(rule), ".tensors[", pattern, "]");
+std::string PatternPath(absl::string_view optimizer, int rule, int pattern) {
+  return absl::StrCat(RulePath(optimizer, rule), ".tensors[", pattern, "]");
 }
 
 OptimizerConfig NumbersOf(const OptimizerConfig::Rule& rule) {

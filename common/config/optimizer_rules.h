@@ -3,13 +3,18 @@
 
 #include <string>
 
+#include "absl/strings/string_view.h"
 #include "proto/config.pb.h"
 
 namespace evenshard {
 
-// The field of a rule, "optimizer.rule[1]", and of one of its patterns.
-std::string RulePath(int rule);
-std::string PatternPath(int rule, int pattern);
+// The paths of the shards' optimizer, and of the workers' in a run with local steps.
+inline constexpr char kOptimizerPath[] = "optimizer";
+inline constexpr char kLocalOptimizerPath[] = "local.optimizer";
+
+// The field of a rule, "optimizer.rule[1]", and of one of its patterns. `optimizer` is the path.
+std::string RulePath(absl::string_view optimizer, int rule);
+std::string PatternPath(absl::string_view optimizer, int rule, int pattern);
 
 // Stands for a tensor that no rule of the optimizer matches.
 inline constexpr int kNoRule = -1;

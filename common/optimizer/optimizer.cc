@@ -152,6 +152,26 @@ struct RmsPropMomentumRule : RmsPropRule {
   float momentum;
 };
 
+struct DelayedNesterovRule {
+  static constexpr int kSlots = 2;
+  static constexpr bool kDecays = false;
+  DelayedNesterovRule(const UpdateNumbers& numbers, int64_t update)
+      : learning_rate(numbers.learning_rate),
+        momentum(numbers.momentum),
+        part(1.0 / numbers.delay),
+        is_due(update % numbers.delay == 0) {}
+  void operator()(float g, float& w, float& v, float& d) const {
+    d += g;
+    const float due = momentum * v + part * d;
+    v = is_due ? due : v;
+    d = is_due ? 0.0f : d;
+    w -= learning_rate * (part * g + (is_due ? momentum * v : 0.0f));
+  }
+  float learning_rate, momentum;
+  float part;   // of the mean that one gradient is
+  bool is_due;  // whether the momentum takes them up
+};
+
 struct MeanRule {
   static constexpr int kSlots = 0;
   static constexpr bool kDecays = false;
@@ -247,6 +267,8 @@ std::unique_ptr<const Optimizer> Optimizer::Create(const OptimizerConfig& config
       return std::make_unique<ElementwiseOptimizer<Decoupled<LionRule>>>(config, clip_value);
     case OptimizerConfig::MEAN:
       return std::make_unique<ElementwiseOptimizer<MeanRule>>(config, clip_value);
+    case OptimizerConfig::DELAYED_NESTEROV:
+      return std::make_unique<ElementwiseOptimizer<DelayedNesterovRule>>(config, clip_value);
   }
   return std::make_unique<ElementwiseOptimizer<SgdRule>>(config, clip_value);
 }
@@ -263,7 +285,8 @@ UpdateNumbers Optimizer::NumbersOf(int64_t iteration, const Hyperparameters& giv
       .beta2 = given.beta2.value_or(config_.has_beta2() ? config_.beta2()
                                                         : DefaultBeta2(config_.kind())),
       .weight_decay = given.weight_decay.value_or(config_.weight_decay()),
-      .epsilon = given.epsilon.value_or(config_.epsilon())};
+      .epsilon = given.epsilon.value_or(config_.epsilon()),
+      .delay = std::max(config_.delay(), 1)};
 }
 
 double Optimizer::LearningRate(int64_t iteration) const {

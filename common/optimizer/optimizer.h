@@ -30,6 +30,7 @@ struct UpdateNumbers {
   float beta2 = 0;
   float weight_decay = 0;
   float epsilon = 0;
+  int32_t delay = 1;
 };
 
 // The rule that updates parameters by a gradient. It works element by element, so applying it to
@@ -56,6 +57,9 @@ struct UpdateNumbers {
 //             w -= lr * sign(beta1 * m + (1 - beta1) * g);  m = beta2 * m + (1 - beta2) * g
 //             (Chen et al. 2023, algorithm 2)
 //   MEAN      w = g, without weight decay
+//   DELAYED_NESTEROV  with n = delay, d += g;  at every n-th update v = momentum * v + d / n,
+//             w -= lr * (g / n + momentum * v) and d = 0;  at the others w -= lr * g / n
+//             (Liu et al. 2024, algorithm 3 with c = 0)
 class Optimizer {
  public:
   // Gradient elements are clipped to [-clip_value, clip_value]; 0 turns clipping off. What the

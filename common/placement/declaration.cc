@@ -24,6 +24,7 @@ absl::string_view RoleText(DeclaredTensor::Role role) {
 Declaration ClippingOf(Declaration declaration) {
   declaration.clear_model();
   declaration.clear_optimizer();
+  declaration.clear_local();
   return declaration;
 }
 
@@ -64,6 +65,8 @@ std::string DeclarationDifference(const Declaration& declaration, const Declarat
   const std::string optimizer =
       TextDifference("optimizer", declaration.optimizer(), other.optimizer());
   if (!optimizer.empty()) return optimizer;
+  const std::string local = TextDifference("local", declaration.local(), other.local());
+  if (!local.empty()) return local;
   return TextDifference("clipping", ClippingOf(declaration), ClippingOf(other));
 }
 
@@ -73,6 +76,7 @@ Declaration DeclarationOf(const ClusterConfig& whole, const ClusterConfig& file)
   if (!file.has_optimizer() && whole.has_optimizer()) {
     *declaration.mutable_optimizer() = whole.optimizer();
   }
+  if (!file.has_local() && whole.has_local()) *declaration.mutable_local() = whole.local();
   const Update& update = whole.update();
   if (file.update().clip_value() == 0 && update.clip_value() != 0) {
     declaration.set_clip_value(update.clip_value());

@@ -57,6 +57,11 @@ absl::StatusOr<double> FlopsPerSecond(const Device& device) {
   return Sum(vgg16, Flops) / (forward_seconds - Sum(vgg16, Bytes) / device.memory_bytes_per_second);
 }
 
+// Whether a run takes an emulated device's time, so that a prediction need not assume one.
+bool IsEmulatedInTime(const Compute& compute) {
+  return compute.backend() == Compute::EMULATED || compute.has_pace();
+}
+
 }  // namespace
 
 std::string KnownDevices() {
@@ -86,24 +91,29 @@ absl::StatusOr<std::vector<LayerTime>> LayerTimes(const Model& model,
       absl::StrCat("is \"", absl::CEscape(emulated.device()), "\", allowed: ", KnownDevices()));
 }
 
+const Compute::Emulated& EmulatedDeviceOf(const Compute& compute) {
+  return compute.has_pace() ? compute.pace() : compute.emulated();
+}
+
 std::string PredictedDevice(const ClusterConfig& config) {
   const Compute& compute = config.compute();
-  if (compute.backend() == Compute::EMULATED) return compute.emulated().device();
+  if (IsEmulatedInTime(compute)) return EmulatedDeviceOf(compute).device();
   return compute.has_profile() ? compute.profile() : kNoDevice;
 }
 
 absl::StatusOr<std::vector<LayerTime>> PredictedLayerTimes(const Model& model,
                                                            const ClusterConfig& config) {
   Compute::Emulated device;
-  if (config.compute().backend() == Compute::EMULATED) device = config.compute().emulated();
+  if (IsEmulatedInTime(config.compute())) device = EmulatedDeviceOf(config.compute());
   device.set_device(PredictedDevice(config));
   return LayerTimes(model, device, config.training().batch_size());
 }
 
 std::string NoComputeReason(const ClusterConfig& config) {
   const Compute& compute = config.compute();
-  if (compute.backend() == Compute::EMULATED) {
-    return absl::StrCat("compute.emulated.device is \"", compute.emulated().device(), "\"");
+  if (IsEmulatedInTime(compute)) {
+    return absl::StrCat(compute.has_pace() ? "compute.pace" : "compute.emulated", ".device is \"",
+                        EmulatedDeviceOf(compute).device(), "\"");
   }
   if (compute.has_profile()) return absl::StrCat("compute.profile is \"", compute.profile(), "\"");
   return absl::StrCat("compute.backend is ", Compute::Backend_Name(compute.backend()),

@@ -32,8 +32,11 @@ absl::StatusOr<std::vector<LayerTime>> LayerTimes(const Model& model,
                                                   const Compute::Emulated& emulated,
                                                   int batch_size);
 
+// Returns the emulated device in whose time workers compute: compute.pace, or compute.emulated.
+const Compute::Emulated& EmulatedDeviceOf(const Compute& compute);
+
 // Returns the device that a prediction for the config assumes: emulated.device with the backend
-// EMULATED, otherwise compute.profile; "none" if that is not given.
+// EMULATED, pace.device if there is one, otherwise compute.profile; "none" if that is not given.
 std::string PredictedDevice(const ClusterConfig& config);
 
 // Returns the times that a prediction for the config assumes: those of PredictedDevice. On "none"

@@ -71,8 +71,10 @@ void CheckProfile(const ClusterConfig& config, FieldProblems* problems) {
   ValidateUse(compute.has_profile(), compute.backend() != Compute::EMULATED, "compute.profile",
               "compute.backend", "EMULATED, which has compute.emulated.device", "CPU and CUDA",
               problems);
+  ValidateUse(compute.has_profile(), !compute.has_pace(), "compute.profile", "compute.pace",
+              "compute.pace, which has a device", "CPU and CUDA without it", problems);
   if (config.partition().scheme() == Partition::AUTO && compute.backend() != Compute::EMULATED &&
-      !compute.has_profile()) {
+      !compute.has_profile() && !compute.has_pace()) {
     problems->Add(
         "compute.profile",
         absl::StrCat("is missing with partition.scheme AUTO, which goes by the times of a "
@@ -105,9 +107,11 @@ void CheckCompute(const ClusterConfig& config, const Model& model, FieldProblems
                                "compute.backend EMULATED"),
                   {"compute.backend"});
   }
-  if (config.compute().has_profile()) {
+  if (config.compute().has_profile() || config.compute().has_pace()) {
     const absl::Status times = PredictedLayerTimes(model, config).status();
-    if (!times.ok()) problems->Add("compute.profile", times.message());
+    const char* const field =
+        config.compute().has_pace() ? "compute.pace.device" : "compute.profile";
+    if (!times.ok()) problems->Add(field, times.message());
   }
   const absl::Status batch = CheckBatchSize(model, config.training().batch_size());
   if (!batch.ok()) problems->Add("training.batch_size", batch.message(), {"model"});
@@ -163,8 +167,8 @@ void CheckData(const ClusterConfig& config, const Model& model, FieldProblems* p
                     absl::StrCat("below the ", smaller, " pixels of the model's input"), {"model"});
 }
 
-void CheckOptimizer(const ClusterConfig& config, const Model& model, FieldProblems* problems) {
-  const OptimizerConfig& optimizer = config.optimizer();
+void CheckOptimizer(const OptimizerConfig& optimizer, absl::string_view path, const Model& model,
+                    FieldProblems* problems) {
   std::vector<bool> matches(optimizer.rule_size()), counts(optimizer.rule_size());
   for (const Tensor& tensor : model.tensors()) {
     for (int i = 0; i < optimizer.rule_size(); ++i) {
@@ -177,18 +181,27 @@ void CheckOptimizer(const ClusterConfig& config, const Model& model, FieldProble
       const std::string& pattern = optimizer.rule(i).tensors(k);
       if (pattern.empty() || MatchesParameter(pattern, model)) continue;
       problems->Add(
-          PatternPath(i, k),
+          PatternPath(path, i, k),
           absl::StrCat("is \"", Printable(pattern), "\", which matches no parameter of the model ",
                        model.name(), ", allowed: a pattern for names like ", ParameterNames(model)),
           {"model"});
     }
     if (matches[i] && !counts[i]) {
-      problems->Add(RulePath(i),
+      problems->Add(RulePath(path, i),
                     "has no effect, because earlier rules match all tensors that it matches, and "
                     "the first one counts, allowed: narrow patterns before wide ones",
-                    {"model", "optimizer.rule"});
+                    {"model", absl::StrCat(path, ".rule")});
     }
   }
+}
+
+void CheckFragments(const LocalSteps& local, const Model& model, FieldProblems* problems) {
+  const auto layers = std::count_if(model.layers().begin(), model.layers().end(),
+                                    [](const Layer& layer) { return layer.tensor_count > 0; });
+  problems->Require(local.fragments() <= layers, "local.fragments", local.fragments(),
+                    absl::StrCat("at most ", layers, ", the layers of the model ", model.name(),
+                                 " with parameters, or some fragments would never be exchanged"),
+                    {"model"});
 }
 
 void SetModelDefaults(const Model& model, ClusterConfig* config) {

@@ -22,8 +22,12 @@ void CheckCompute(const ClusterConfig& config, const Model& model, FieldProblems
 // The images and classes of the data fit the model.
 void CheckData(const ClusterConfig& config, const Model& model, FieldProblems* problems);
 
-// Each rule of the optimizer counts for one of the model's tensors.
-void CheckOptimizer(const ClusterConfig& config, const Model& model, FieldProblems* problems);
+// Each rule of an optimizer, whose path is given, counts for one of the model's tensors.
+void CheckOptimizer(const OptimizerConfig& optimizer, absl::string_view path, const Model& model,
+                    FieldProblems* problems);
+
+// Each fragment has a layer to exchange.
+void CheckFragments(const LocalSteps& local, const Model& model, FieldProblems* problems);
 
 // Sets the fields whose default depends on the model: the stride of a pool,
 // data.synthetic.shape and .classes, and data.image_folder.resize.

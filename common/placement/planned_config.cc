@@ -10,6 +10,7 @@
 #include "common/config/config_contract.h"
 #include "common/config/config_problems.h"
 #include "common/config/config_validation.h"
+#include "common/config/optimizer_rules.h"
 #include "common/placement/chunk_size.h"
 #include "common/placement/declaration.h"
 #include "common/placement/model_checks.h"
@@ -85,6 +86,7 @@ absl::StatusOr<PlannedConfig> PlannedConfig::Make(std::shared_ptr<const Source> 
   };
   const Update& update = file.update();
   RETURN_IF_ERROR(refuse_second(file.has_optimizer(), declaration.has_optimizer(), "optimizer"));
+  RETURN_IF_ERROR(refuse_second(file.has_local(), declaration.has_local(), "local"));
   RETURN_IF_ERROR(
       refuse_second(update.clip_value() != 0, declaration.has_clip_value(), "update.clip_value"));
   RETURN_IF_ERROR(refuse_second(update.clip_global_norm() != 0, declaration.has_clip_global_norm(),
@@ -98,6 +100,7 @@ absl::StatusOr<PlannedConfig> PlannedConfig::Make(std::shared_ptr<const Source> 
       *config.proto_.mutable_model()->mutable_from_workers() = declaration.model();
     }
     if (declaration.has_optimizer()) *config.proto_.mutable_optimizer() = declaration.optimizer();
+    if (declaration.has_local()) *config.proto_.mutable_local() = declaration.local();
     Update* const declared = config.proto_.mutable_update();
     if (declaration.has_clip_value()) declared->set_clip_value(declaration.clip_value());
     if (declaration.has_clip_global_norm()) {
@@ -131,7 +134,11 @@ absl::Status PlannedConfig::Complete() {
     CheckCompute(proto_, *model, &problems);
     CheckData(proto_, *model, &problems);
   }
-  CheckOptimizer(proto_, *model, &problems);
+  CheckOptimizer(proto_.optimizer(), kOptimizerPath, *model, &problems);
+  if (proto_.has_local()) {
+    CheckOptimizer(proto_.local().optimizer(), kLocalOptimizerPath, *model, &problems);
+    CheckFragments(proto_.local(), *model, &problems);
+  }
   SetModelDefaults(*model, &proto_);
   // A plan with arguments that were refused above would only report them once more, and AUTO goes
   // by nearly all of them.

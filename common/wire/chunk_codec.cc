@@ -203,7 +203,8 @@ absl::StatusOr<bool> Store(const absl::StatusOr<uint64_t>& value, std::optional<
   return true;
 }
 
-absl::StatusOr<bool> StoreFloat(const absl::StatusOr<uint64_t>& bits, std::optional<float>* field) {
+template <typename Float>  // a float, or an optional one
+absl::StatusOr<bool> StoreFloat(const absl::StatusOr<uint64_t>& bits, Float* field) {
   if (!bits.ok()) return bits.status();
   *field = std::bit_cast<float>(static_cast<uint32_t>(*bits));
   return true;
@@ -235,6 +236,7 @@ HeaderWriter Written(const GradientHeader& header, size_t data_bytes) {
   writer.Optional(17, header.assigned);
   writer.Varint(18, header.steps);
   writer.Varint(19, header.staleness);
+  if (header.weight != 1) writer.Float(21, header.weight);
   writer.Data(data_bytes);
   return writer;
 }
@@ -296,6 +298,8 @@ absl::StatusOr<Decoded<GradientHeader>> DecodeGradientChunk(const Segments& mess
         return Store(reader.Varint(), &header.steps);
       case Tag(19, kVarint):
         return Store(reader.Varint(), &header.staleness);
+      case Tag(21, kFixed32):
+        return StoreFloat(reader.Fixed(4), &header.weight);
       case Tag(kDataField, kBytes):
         return StoreBytes(reader, &out.data);
       default:

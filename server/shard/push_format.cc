@@ -13,6 +13,9 @@
 namespace evenshard {
 namespace {
 
+// Far from where the sum of weights, or a gradient times its own, would leave the range of float32.
+constexpr float kLargestWeight = 1e6f;
+
 // How many arrays a chunk's state has: see StoredChunk::arrays.
 uint32_t ArraysOf(const PlannedConfig& config, const Tensor& tensor) {
   return tensor.role == TensorRole::kParameter ? 1 + StateArrays(config.proto()) : 1;
@@ -96,6 +99,11 @@ absl::Status CheckFormat(const PlannedConfig& config, const Gradient& gradient,
     return absl::InvalidArgumentError(
         absl::StrCat("worker ", header.worker, " pushed chunk ", chunk.id,
                      " with `absent` and `skip`; allowed: one of them"));
+  }
+  if (!(header.weight > 0 && header.weight <= kLargestWeight)) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("worker ", header.worker, " pushed chunk ", chunk.id, " with weight ",
+                     header.weight, "; allowed: above 0, at most ", kLargestWeight));
   }
   if (header.hyperparameters != Hyperparameters()) {
     const absl::Status status =

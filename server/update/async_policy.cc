@@ -99,6 +99,7 @@ absl::Status AsyncPolicy::Apply(int index, History& history, Gradient gradient) 
   if (header.assigned.has_value()) change.rate.assigned = {.array = *header.assigned};
   if (header.has_data()) {
     change.encoding = static_cast<Encoding>(header.encoding);
+    change.scale = 1.0f / header.weight;
     const absl::Status applied =
         chunk.ApplyGradient(gradient.data, change.encoding, change.scale, change.rate);
     if (!applied.ok()) {

@@ -200,6 +200,7 @@ SyncPolicy::Gradients SyncPolicy::TakeHeld(Gather& gather) {
 absl::Status SyncPolicy::Add(Gather& gather, Gradient gradient, bool last, ChunkChange* change) {
   StoredChunk& chunk = *gather.chunk;
   chunk.mutex.AssertHeld();  // the same mutex, as clang's analysis does not see
+  if (!gradient.header.skip) gather.weight += gradient.header.weight;
   if (gradient.header.absent) ++gather.absent;
   if (!gradient.header.has_data()) {
     return last && gather.summed > 0 ? ApplySum(gather, change) : absl::OkStatus();
@@ -282,6 +283,7 @@ void SyncPolicy::Complete(int index, Gather& gather, ChunkChange change,
   }
   std::erase_if(gather.onlookers, is_over);
   gather.arrived = gather.awaited = gather.added = gather.summed = gather.absent = 0;
+  gather.weight = 0;
   gather.is_whole = false;
   gather.kind = {};
 }

@@ -71,7 +71,7 @@ class SyncPolicy final : public UpdatePolicy {
 
     // What makes the sum the mean.
     float Scale() const ABSL_SHARED_LOCKS_REQUIRED(chunk->mutex) {
-      return 1.0f / (summed + absent);
+      return 1.0f / static_cast<float>(weight);
     }
 
     StoredChunk* const chunk;
@@ -87,6 +87,7 @@ class SyncPolicy final : public UpdatePolicy {
                                                           // the update is made (clipping)
     int summed ABSL_GUARDED_BY(chunk->mutex) = 0;         // gradients in the sum
     int absent ABSL_GUARDED_BY(chunk->mutex) = 0;         // those of zeros, which are not in it
+    double weight ABSL_GUARDED_BY(chunk->mutex) = 0;      // of both
     PushedKind kind ABSL_GUARDED_BY(chunk->mutex);
     absl::Time first_arrival ABSL_GUARDED_BY(chunk->mutex);
     std::vector<Onlooker> onlookers ABSL_GUARDED_BY(chunk->mutex);

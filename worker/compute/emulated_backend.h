@@ -4,11 +4,11 @@
 #include <stop_token>
 #include <vector>
 
-#include "absl/time/time.h"
 #include "common/base/clock.h"
 #include "common/placement/device_profile.h"
 #include "common/placement/model.h"
 #include "worker/compute/backend.h"
+#include "worker/compute/emulated_device.h"
 
 namespace evenshard {
 
@@ -19,10 +19,6 @@ namespace evenshard {
 // rank and the element's index in its tensor, and the gaps with 0. Later passes with the same
 // buffer leave it as it is. The loss is 0, no image is correct, and the batch is ignored.
 // Evaluation takes no time.
-//
-// The emulated device works through the layers without a pause, except where it waits for a layer's
-// parameters. It is not delayed when the calling thread wakes up late or spends time in
-// LayerHooks::GradientReady.
 class EmulatedBackend : public ComputeBackend {
  public:
   struct Options {
@@ -43,15 +39,11 @@ class EmulatedBackend : public ComputeBackend {
 
  private:
   void Fill(absl::Span<float> gradients) const;
-  absl::Status RunForward(LayerHooks& hooks);
-  absl::Status RunBackward(LayerHooks& hooks);
-  // Waits until the device has finished the work that it was given so far.
-  absl::Status AwaitDevice() const;
 
   const Model model_;
-  const Options options_;
+  const int rank_;
+  EmulatedDevice device_;
   const float* filled_ = nullptr;  // the buffer that was filled last
-  absl::Time device_free_;         // when the device finishes the work that it was given
 };
 
 }  // namespace evenshard

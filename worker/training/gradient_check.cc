@@ -12,7 +12,10 @@ namespace evenshard {
 bool GradientCheck::Prepare(absl::Span<float> gradients) const {
   const Update& update = config_.proto().update();
   const bool may_skip = update.non_finite() == Update::SKIP;
-  const double limit = update.policy() == Update::SYNC ? 0 : update.clip_global_norm();
+  const bool is_local = config_.proto().has_local();
+  const double limit = is_local ? config_.proto().local().clip_global_norm()
+                       : update.policy() == Update::SYNC ? 0
+                                                         : update.clip_global_norm();
   if (!may_skip && limit == 0) return true;
   double parameters = 0, statistics = 0;  // squares of norms
   for (const Tensor& tensor : config_.model().tensors()) {
@@ -28,7 +31,8 @@ bool GradientCheck::Prepare(absl::Span<float> gradients) const {
     }
   }
   // A value that overflows in the encoding counts as not finite.
-  return !may_skip || FitsEncoding(config_.proto().exchange().gradient_encoding(), gradients);
+  return !may_skip || is_local ||
+         FitsEncoding(config_.proto().exchange().gradient_encoding(), gradients);
 }
 
 void GradientCheck::Count(int64_t iteration, double loss, bool contributes,

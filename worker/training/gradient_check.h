@@ -19,8 +19,9 @@ class GradientCheck {
   explicit GradientCheck(const PlannedConfig& config) : config_(config) {}
 
   // Under ASYNC, clips the gradient if the config asks for it: each push is an update by itself.
-  // Under SYNC the shards clip the mean. Returns whether to push it: false if it is not
-  // finite and the config says SKIP.
+  // Under SYNC the shards clip the mean. With local steps, clips it as `local` asks for. Returns
+  // whether to push it, or to take a step by it: false if it is not finite and the config says
+  // SKIP.
   bool Prepare(absl::Span<float> gradients) const;
 
   // Counts an iteration. If its loss is not finite, or its gradient is left out, warns of the first

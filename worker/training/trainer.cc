@@ -9,6 +9,9 @@
 //      parameters under SEQUENTIAL and BACKWARD.
 //   5. At the end of some epochs: receive all parameters, and evaluate on one worker.
 //
+// With local steps (LocalRounds), steps 2 and 4 are those of the local model and, at the end of a
+// round, of its exchange.
+//
 // Which workers train in an iteration is certain when the one before is settled (TrainingExchange).
 // Decisions that depend on it are made no earlier, so that all workers make the same: whether an
 // epoch or the training has ended, and which worker evaluates. Only the batch has to be chosen
@@ -23,6 +26,8 @@
 #include "absl/strings/str_format.h"
 #include "common/base/status_macros.h"
 #include "spdlog/spdlog.h"
+#include "worker/exchange/core/exchange_schedule.h"
+#include "worker/training/local_rounds.h"
 #include "worker/training/traced_hooks.h"
 
 namespace evenshard {
@@ -92,13 +97,18 @@ absl::StatusOr<std::unique_ptr<Trainer>> Trainer::Create(const Options& options)
                                           .stop = trainer->stop_.get_token()};
   ASSIGN_OR_RETURN(trainer->backend_, options.create_backend(config, backend_options));
   ASSIGN_OR_RETURN(trainer->buffers_, Exchange::AllocateBuffers(config, options.addresses));
+  if (config.proto().has_local()) {
+    trainer->steps_ = config.proto().local().steps();
+    ASSIGN_OR_RETURN(trainer->local_, LocalModel::Create(config));
+  }
   RETURN_IF_ERROR(trainer->UseBuffers());
   return trainer;
 }
 
 absl::Status Trainer::UseBuffers() {
-  HostBuffers buffers = {.parameters = buffers_.parameters.span(),
-                         .gradients = buffers_.gradients.span()};
+  const bool is_local = local_ != nullptr;
+  HostBuffers buffers = {.parameters = is_local ? local_->parameters() : buffers_.parameters.span(),
+                         .gradients = is_local ? local_->gradients() : buffers_.gradients.span()};
   const auto add = [&](const std::vector<absl::Span<float>>& images) {
     buffers.images.insert(buffers.images.end(), images.begin(), images.end());
   };
@@ -157,17 +167,19 @@ absl::StatusOr<TrainingSummary> Trainer::Run() {
 }
 
 absl::Status Trainer::JoinAndTrain() {
-  const absl::StatusOr<std::unique_ptr<TrainingExchange>> connected = options_.connect(
-      {.config = &config_,
-       .rank = options_.rank,
-       .clock = options_.clock,
-       .addresses = options_.addresses,
-       .buffers = &buffers_,
-       .trace = options_.trace,
-       .on_parameters_written =
-           [this](int64_t begin, int64_t count) { backend_->ParametersWritten(begin, count); },
-       .on_stall = [this](const Stall& stall) { ShowStall(stall); },
-       .stop = stop_.get_token()});
+  const absl::StatusOr<std::unique_ptr<TrainingExchange>> connected =
+      options_.connect({.config = &config_,
+                        .rank = options_.rank,
+                        .clock = options_.clock,
+                        .addresses = options_.addresses,
+                        .buffers = &buffers_,
+                        .trace = options_.trace,
+                        .on_parameters_written =
+                            [this](int64_t begin, int64_t count) {
+                              if (local_ == nullptr) backend_->ParametersWritten(begin, count);
+                            },
+                        .on_stall = [this](const Stall& stall) { ShowStall(stall); },
+                        .stop = stop_.get_token()});
   // After Stop the exchange's error is only a consequence.
   const auto reason = [&](const absl::Status& error) {
     const absl::Status stopped = StopReason();
@@ -177,9 +189,10 @@ absl::Status Trainer::JoinAndTrain() {
 
   TrainingExchange& exchange = **connected;
   absl::StatusOr<int64_t> start = exchange.next_iteration();
+  bool joined_late = *start > 0;
   absl::Status outcome;
   while (true) {
-    outcome = start.ok() ? ReportAndTrain(exchange, *start) : start.status();
+    outcome = start.ok() ? ReportAndTrain(exchange, *start, joined_late) : start.status();
     // A worker that has finished can leave only if the run has not gone back meanwhile.
     const bool trained = outcome.ok();
     if (trained) outcome = exchange.Leave(outcome);
@@ -191,6 +204,7 @@ absl::Status Trainer::JoinAndTrain() {
       break;
     }
     start = GoBack(exchange);
+    joined_late = false;
   }
   summary_.traffic = exchange.traffic();
   return outcome;
@@ -198,7 +212,7 @@ absl::Status Trainer::JoinAndTrain() {
 
 absl::StatusOr<int64_t> Trainer::GoBack(TrainingExchange& exchange) {
   ASSIGN_OR_RETURN(const int64_t start, exchange.Resume());
-  spdlog::info("the run has gone back: goes on after iteration {}", start);
+  spdlog::info("the run has gone back: goes on after iteration {}", start * steps_);
   batches_->DropPrefetched();
   view_.reset();
   summary_.final_accuracy.reset();
@@ -208,7 +222,7 @@ absl::StatusOr<int64_t> Trainer::GoBack(TrainingExchange& exchange) {
   return start;
 }
 
-absl::Status Trainer::ReportAndTrain(TrainingExchange& exchange, int64_t start) {
+absl::Status Trainer::ReportAndTrain(TrainingExchange& exchange, int64_t start, bool joined_late) {
   SetExchange(&exchange);
   const absl::Cleanup forget_exchange = [this] { SetExchange(nullptr); };
   const UsageReporter reporter({
@@ -218,10 +232,33 @@ absl::Status Trainer::ReportAndTrain(TrainingExchange& exchange, int64_t start) 
       .send = [&exchange](const WorkerUsage& usage,
                           const std::stop_token& stop) { return exchange.Report(usage, stop); },
   });
-  return Train(exchange, start);
+  return Train(exchange, start, joined_late);
 }
 
-absl::Status Trainer::Train(TrainingExchange& exchange, int64_t start) {
+std::unique_ptr<TrainingSchedule> Trainer::MakeSchedule(TrainingExchange& exchange, int64_t start,
+                                                        bool joined_late) {
+  if (local_ == nullptr) {
+    return std::make_unique<ExchangeSchedule>(
+        ExchangeSchedule::Options{.config = &config_,
+                                  .clock = options_.clock,
+                                  .exchange = &exchange,
+                                  .gradients = buffers_.gradients.span(),
+                                  .parameters = buffers_.parameters.span()});
+  }
+  return std::make_unique<LocalRounds>(
+      LocalRounds::Options{.config = &config_,
+                           .clock = options_.clock,
+                           .exchange = &exchange,
+                           .backend = backend_.get(),
+                           .model = local_.get(),
+                           .pushed = buffers_.gradients.span(),
+                           .received = buffers_.parameters.span(),
+                           .start = start * steps_,
+                           .joined_late = joined_late,
+                           .length = [this] { return batches_->length().iterations; }});
+}
+
+absl::Status Trainer::Train(TrainingExchange& exchange, int64_t start, bool joined_late) {
   RETURN_IF_ERROR(exchange.Pull(buffers_.parameters.span()));
   ProgressReporter::Options progress_options = options_.progress;
   progress_options.length = batches_->length();
@@ -230,15 +267,12 @@ absl::Status Trainer::Train(TrainingExchange& exchange, int64_t start) {
   const absl::Cleanup forget_progress = [this] { SetProgress(nullptr); };
   RETURN_IF_ERROR(FollowWorkerSets(exchange, progress));
   if (start > 0) {
-    spdlog::info("goes on after iteration {} of {}", start, batches_->length().iterations);
+    spdlog::info("goes on after iteration {} of {}", start * steps_, batches_->length().iterations);
   }
 
-  ExchangeSchedule schedule({.config = &config_,
-                             .clock = options_.clock,
-                             .exchange = &exchange,
-                             .gradients = buffers_.gradients.span(),
-                             .parameters = buffers_.parameters.span()});
-  for (int64_t iteration = start;;) {
+  const std::unique_ptr<TrainingSchedule> made = MakeSchedule(exchange, start, joined_late);
+  TrainingSchedule& schedule = *made;
+  for (int64_t iteration = start * steps_;;) {
     RETURN_IF_ERROR(FollowWorkerSets(exchange, progress));
     if (PausesAt(iteration)) {
       RETURN_IF_ERROR(exchange.AwaitAll());
@@ -246,13 +280,14 @@ absl::Status Trainer::Train(TrainingExchange& exchange, int64_t start) {
     }
     if (PausesAt(iteration)) {
       progress.Flush();
-      if (iteration >= batches_->length().iterations) return Conclude(exchange, iteration);
+      if (iteration >= batches_->length().iterations)
+        return Conclude(exchange, schedule, iteration);
       if (batches_->Evaluates(iteration)) {
-        RETURN_IF_ERROR(Evaluate(exchange, iteration).status());
+        RETURN_IF_ERROR(Evaluate(exchange, schedule, iteration).status());
       }
     }
     ASSIGN_OR_RETURN(const Outcome outcome, Iterate(exchange, schedule, iteration, progress));
-    if (outcome == Outcome::kTrained) ++iteration;
+    if (outcome == Outcome::kTrained) iteration = schedule.next();
   }
 }
 
@@ -260,7 +295,9 @@ absl::Status Trainer::FollowWorkerSets(TrainingExchange& exchange, ProgressRepor
   // If the view changes after this, its worker sets may be taken over twice, but not missed.
   const uint64_t view = exchange.view_number();
   if (view_ == view) return absl::OkStatus();
-  RETURN_IF_ERROR(batches_->SetWorkerSets(exchange.worker_sets()));
+  std::vector<WorkerSet> worker_sets = exchange.worker_sets();  // by exchanges
+  for (WorkerSet& each : worker_sets) each.set_from_iteration(each.from_iteration() * steps_);
+  RETURN_IF_ERROR(batches_->SetWorkerSets(worker_sets));
   view_ = view;
   progress.SetLength(batches_->length());
   return absl::OkStatus();
@@ -270,13 +307,15 @@ bool Trainer::PausesAt(int64_t iteration) const {
   const TrainingLength& length = batches_->length();
   if (iteration >= length.iterations) return true;
   const int64_t every = config_.proto().training().evaluate_every_epochs();
-  if (evaluation_ == nullptr || every == 0 || iteration == 0) return false;
-  const int64_t epoch = length.epoch(iteration);
-  return epoch % every == 0 && length.epoch(iteration - 1) != epoch;
+  if (evaluation_ == nullptr || every == 0 || iteration == 0 || iteration % steps_ != 0) {
+    return false;
+  }
+  // Whether an epoch after which a worker evaluates has ended since the exchange before.
+  return length.epoch(iteration) / every != length.epoch(iteration - steps_) / every;
 }
 
 absl::StatusOr<Trainer::Outcome> Trainer::Iterate(TrainingExchange& exchange,
-                                                  ExchangeSchedule& schedule, int64_t iteration,
+                                                  TrainingSchedule& schedule, int64_t iteration,
                                                   ProgressReporter& progress) {
   const absl::Time start = options_.clock->Now();
   ASSIGN_OR_RETURN(const Batch batch, batches_->Load(iteration, *backend_));
@@ -290,10 +329,10 @@ absl::StatusOr<Trainer::Outcome> Trainer::Iterate(TrainingExchange& exchange,
                           RETURN_IF_ERROR(FollowWorkerSets(exchange, progress));
                           return !batches_->IsDealtAnew();
                         }});
-  const absl::StatusOr<BatchResult> result = Compute(hooks, batch, iteration);
+  const absl::StatusOr<BatchResult> result = Compute(schedule, hooks, batch, iteration);
   if (hooks.is_dealt_anew()) return Outcome::kDealtAnew;
   RETURN_IF_ERROR(result.status());
-  const bool contributes = gradient_check_.Prepare(buffers_.gradients.span());
+  const bool contributes = gradient_check_.Prepare(schedule.gradients());
   gradient_check_.Count(iteration, result->loss, contributes, progress);
 
   const absl::Time computed = options_.clock->Now();
@@ -331,32 +370,40 @@ void Trainer::Count(const IterationProgress& iteration, absl::Duration lasted,
   progress.Report(iteration);
 }
 
-absl::StatusOr<BatchResult> Trainer::Compute(LayerHooks& hooks, const Batch& batch,
-                                             int64_t iteration) {
+absl::StatusOr<BatchResult> Trainer::Compute(TrainingSchedule& schedule, LayerHooks& hooks,
+                                             const Batch& batch, int64_t iteration) {
   std::optional<TracedHooks> traced;
   if (options_.trace != nullptr) traced.emplace(&hooks, options_.trace, iteration);
-  return backend_->ForwardBackward(batch, buffers_.parameters.span(), iteration,
-                                   buffers_.gradients.span(), traced ? *traced : hooks);
+  return backend_->ForwardBackward(batch, schedule.parameters(), iteration, schedule.gradients(),
+                                   traced ? *traced : hooks);
 }
 
-absl::StatusOr<double> Trainer::Evaluate(TrainingExchange& exchange, int64_t iteration) {
-  // Under ASYNC and SSP others have updated the parameters since this worker's last reply.
-  if (config_.proto().update().policy() != Update::SYNC) {
+absl::StatusOr<double> Trainer::Evaluate(TrainingExchange& exchange, TrainingSchedule& schedule,
+                                         int64_t iteration) {
+  // Others have updated the parameters since this worker's last reply. What a fragment is counted
+  // from must stay.
+  const LocalSteps& local = config_.proto().local();
+  if (IsAsynchronous(config_.proto().update()) && local.fragments() == 1 &&
+      local.overlap_steps() == 0) {
     RETURN_IF_ERROR(exchange.Pull(buffers_.parameters.span()));
   }
   if (!evaluation_->is_open()) {
     RETURN_IF_ERROR(evaluation_->Open());
     RETURN_IF_ERROR(UseBuffers());
   }
-  return evaluation_->Run(*backend_, buffers_.parameters.span(), iteration,
-                          [this] { return StopReason(); });
+  schedule.SwapReceived();
+  absl::StatusOr<double> accuracy = evaluation_->Run(*backend_, schedule.parameters(), iteration,
+                                                     [this] { return StopReason(); });
+  schedule.SwapReceived();
+  return accuracy;
 }
 
-absl::Status Trainer::Conclude(TrainingExchange& exchange, int64_t iteration) {
+absl::Status Trainer::Conclude(TrainingExchange& exchange, TrainingSchedule& schedule,
+                               int64_t iteration) {
   const bool evaluates =
       evaluation_ != nullptr && batches_->Evaluates(batches_->length().iterations);
   if (evaluates) {
-    ASSIGN_OR_RETURN(summary_.final_accuracy, Evaluate(exchange, iteration));
+    ASSIGN_OR_RETURN(summary_.final_accuracy, Evaluate(exchange, schedule, iteration));
   }
   RETURN_IF_ERROR(gradient_check_.CheckSkipped());
   if (!evaluates) return absl::OkStatus();

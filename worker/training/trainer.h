@@ -17,8 +17,8 @@
 #include "worker/compute/backend.h"
 #include "worker/compute/create_backend.h"
 #include "worker/data/formats/dataset.h"
-#include "worker/exchange/core/exchange_schedule.h"
 #include "worker/exchange/core/training_exchange.h"
+#include "worker/exchange/core/training_schedule.h"
 #include "worker/exchange/grpc/exchange.h"
 #include "worker/reporting/progress.h"
 #include "worker/reporting/training_summary.h"
@@ -26,15 +26,17 @@
 #include "worker/trace/trace.h"
 #include "worker/training/evaluation.h"
 #include "worker/training/gradient_check.h"
+#include "worker/training/local_model.h"
 #include "worker/training/training_batches.h"
 
 namespace evenshard {
 
 // Runs one worker: joins the shards, pulls the parameters, trains, evaluates and leaves. Meanwhile
-// a UsageReporter reports what the worker uses. ExchangeSchedule says which parts of an iteration
-// are exchanged while the backend computes. When the worker set of the run changes, TrainingBatches
-// deals the images anew; when the run goes back to a checkpoint, the worker pulls again and goes on
-// from there.
+// a UsageReporter reports what the worker uses. A TrainingSchedule says what becomes of a batch's
+// gradient, and what is exchanged while the backend computes. An iteration here is a batch; an
+// exchange is one too, unless the config has local steps, a round of which is one exchange. When
+// the worker set of the run changes, TrainingBatches deals the images anew; when the run goes back
+// to a checkpoint, the worker pulls again and goes on from there.
 class Trainer {
  public:
   struct Options {
@@ -84,11 +86,14 @@ class Trainer {
   absl::Status UseBuffers();
   // Joins, trains and leaves.
   absl::Status JoinAndTrain();
-  // Makes everything ready to train again and returns the iteration to go on with.
+  // Makes everything ready to train again and returns the exchange to go on with.
   absl::StatusOr<int64_t> GoBack(TrainingExchange& exchange);
-  // Reports and trains from `start` to the end.
-  absl::Status ReportAndTrain(TrainingExchange& exchange, int64_t start);
-  absl::Status Train(TrainingExchange& exchange, int64_t start);
+  // Reports and trains from exchange `start` to the end. `joined_late`: others have gone on before
+  // this worker had joined.
+  absl::Status ReportAndTrain(TrainingExchange& exchange, int64_t start, bool joined_late);
+  absl::Status Train(TrainingExchange& exchange, int64_t start, bool joined_late);
+  std::unique_ptr<TrainingSchedule> MakeSchedule(TrainingExchange& exchange, int64_t start,
+                                                 bool joined_late);
   // Deals by the worker sets of the view that the exchange follows.
   absl::Status FollowWorkerSets(TrainingExchange& exchange, ProgressReporter& progress);
   absl::Status StopReason();
@@ -97,19 +102,21 @@ class Trainer {
   TrainingTotals Totals();             // called from the usage reporter's thread
   void ShowStall(const Stall& stall);  // called from a thread of the exchange
   // Whether something is to be done when all iterations before `iteration` are done: the training
-  // has ended, or a worker evaluates.
+  // has ended, or a worker evaluates. With local steps, not within a round.
   bool PausesAt(int64_t iteration) const;
   // Runs one iteration.
-  absl::StatusOr<Outcome> Iterate(TrainingExchange& exchange, ExchangeSchedule& schedule,
+  absl::StatusOr<Outcome> Iterate(TrainingExchange& exchange, TrainingSchedule& schedule,
                                   int64_t iteration, ProgressReporter& progress);
   // Runs the forward and backward pass, and traces it if there is a trace.
-  absl::StatusOr<BatchResult> Compute(LayerHooks& hooks, const Batch& batch, int64_t iteration);
+  absl::StatusOr<BatchResult> Compute(TrainingSchedule& schedule, LayerHooks& hooks,
+                                      const Batch& batch, int64_t iteration);
   // Counts an iteration in the summary and the progress.
   void Count(const IterationProgress& iteration, absl::Duration lasted, ProgressReporter& progress);
-  // Evaluates the parameters after `iteration` iterations and returns the accuracy.
-  absl::StatusOr<double> Evaluate(TrainingExchange& exchange, int64_t iteration);
+  // Evaluates the shards' parameters after `iteration` iterations and returns the accuracy.
+  absl::StatusOr<double> Evaluate(TrainingExchange& exchange, TrainingSchedule& schedule,
+                                  int64_t iteration);
   // Does what is left to do after the last iteration.
-  absl::Status Conclude(TrainingExchange& exchange, int64_t iteration);
+  absl::Status Conclude(TrainingExchange& exchange, TrainingSchedule& schedule, int64_t iteration);
 
   const Options options_;
   const PlannedConfig& config_;
@@ -119,7 +126,9 @@ class Trainer {
   std::unique_ptr<Evaluation> evaluation_;  // null if there is no test set
   std::optional<uint64_t> view_;            // the number of the view whose worker sets batches_ has
   Exchange::Buffers buffers_;
-  std::unique_ptr<ComputeBackend> backend_;  // destroyed before buffers_, which it may use
+  int64_t steps_ = 1;                        // the iterations of an exchange
+  std::unique_ptr<LocalModel> local_;        // null without local steps
+  std::unique_ptr<ComputeBackend> backend_;  // destroyed before the memory that it may use
 
   TrainingSummary summary_;
   GradientCheck gradient_check_;

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "common/config/config_contract.h"
+#include "common/placement/simulator/local_passes.h"
 #include "common/placement/tensor_encoding.h"
 #include "common/wire/encoding.h"
 
@@ -45,6 +46,7 @@ class BoundTerms {
         rates_(rates),
         times_(layer_times),
         is_sequential_(run.config.exchange().schedule() == ExchangeConfig::SEQUENTIAL),
+        pushes_at_end_(is_sequential_ || run.config.has_local()),
         is_sync_(run.config.update().policy() == Update::SYNC),
         clips_(ClipsMean(run.config)),
         fastest_(*std::min_element(rates.worker_slowdown.begin(), rates.worker_slowdown.end())),
@@ -64,7 +66,7 @@ class BoundTerms {
   Bound Get() {
     const auto slowest =
         std::max_element(rates_.worker_slowdown.begin(), rates_.worker_slowdown.end());
-    const double compute_seconds = *slowest * (all_forward_ + all_backward_);
+    const double compute_seconds = ComputeSeconds(*slowest, all_forward_ + all_backward_);
     Offer({BoundTerm::kCompute, static_cast<int>(slowest - rates_.worker_slowdown.begin()),
            static_cast<int>(times_.size()) - 1, compute_seconds, 0});
     bound_.compute_seconds = compute_seconds;
@@ -76,14 +78,15 @@ class BoundTerms {
     double late_chain = is_full ? all_backward_ : chain;
     for (size_t layer = 0; layer < times_.size(); ++layer) {
       AddLayer(run_.model.layers()[layer]);
-      // Under SEQUENTIAL nothing leaves before everything is computed.
-      if (!is_sequential_ || layer + 1 == times_.size()) {
+      // Under SEQUENTIAL, and with local steps, nothing leaves before everything is computed.
+      if (!pushes_at_end_ || layer + 1 == times_.size()) {
         AddTerms(layer, chain);
         if (clips_) AddClippedTerms(layer, late_chain);
       }
-      if (is_sequential_) continue;
-      chain -= times_[layer].backward_seconds;
-      late_chain -= times_[layer].backward_seconds;
+      if (!pushes_at_end_) {
+        chain -= times_[layer].backward_seconds;
+        late_chain -= times_[layer].backward_seconds;
+      }
       if (is_full) chain -= times_[layer].forward_seconds;
     }
     SetParts();
@@ -93,6 +96,13 @@ class BoundTerms {
  private:
   void Offer(const BoundTerm& term) {
     if (term.seconds() > bound_.term.seconds()) bound_.term = term;
+  }
+
+  // How long a worker computes in an iteration. `chain` is the time of the layers in its first
+  // forward and its last backward pass, without slowdown.
+  double ComputeSeconds(double slowdown, double chain) const {
+    const double pass_seconds = slowdown * (all_forward_ + all_backward_);
+    return slowdown * chain + (LocalPasses(run_.config, pass_seconds) - 1) * pass_seconds;
   }
 
   void AddLayer(const Layer& layer) {
@@ -138,7 +148,7 @@ class BoundTerms {
   }
 
   void AddTerms(int layer, double chain) {
-    const double compute_seconds = is_sync_ ? fastest_ * chain : 0;
+    const double compute_seconds = is_sync_ ? ComputeSeconds(fastest_, chain) : 0;
     const int workers = rates_.worker_link.size();
     for (int shard = 0; shard < run_.plan.shards(); ++shard) {
       Offer({BoundTerm::kShardIn, shard, layer, compute_seconds,
@@ -149,7 +159,8 @@ class BoundTerms {
     for (int rank = 0; rank < workers; ++rank) {
       const double push = PushSeconds(all_, rank);
       const double pull = PullSeconds(all_, rank);
-      Offer({BoundTerm::kWorkerLink, rank, layer, rates_.worker_slowdown[rank] * chain,
+      Offer({BoundTerm::kWorkerLink, rank, layer,
+             ComputeSeconds(rates_.worker_slowdown[rank], chain),
              is_sequential_ ? push + pull : std::max(push, pull)});
     }
   }
@@ -165,13 +176,13 @@ class BoundTerms {
       const double pull = PullSeconds(whole_, rank);
       shortest_push = std::min(shortest_push, push);
       shortest_pull = std::min(shortest_pull, pull);
-      Offer(
-          {BoundTerm::kWorkerLink, rank, layer, rates_.worker_slowdown[rank] * chain, push + pull});
+      Offer({BoundTerm::kWorkerLink, rank, layer,
+             ComputeSeconds(rates_.worker_slowdown[rank], chain), push + pull});
     }
     for (int shard = 0; shard < run_.plan.shards(); ++shard) {
-      Offer({BoundTerm::kShardIn, shard, layer, fastest_ * chain,
+      Offer({BoundTerm::kShardIn, shard, layer, ComputeSeconds(fastest_, chain),
              shortest_pull + workers * TakeInSeconds(trained_, shard)});
-      Offer({BoundTerm::kShardOut, shard, layer, fastest_ * chain,
+      Offer({BoundTerm::kShardOut, shard, layer, ComputeSeconds(fastest_, chain),
              shortest_push + workers * OutSeconds(whole_, shard)});
     }
   }
@@ -194,6 +205,7 @@ class BoundTerms {
   const ClusterRates& rates_;
   const absl::Span<const LayerTime> times_;
   const bool is_sequential_;
+  const bool pushes_at_end_;
   const bool is_sync_;
   const bool clips_;
   const double fastest_;  // the smallest slowdown

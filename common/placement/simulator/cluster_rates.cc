@@ -21,7 +21,7 @@ ClusterRates ConfiguredRates(const ClusterConfig& config, std::optional<double> 
   const bool has_worker_link = config.has_worker_link_gbps() && !link_gbps;
   for (int rank = 0; rank < config.workers(); ++rank) {
     rates.worker_link.push_back(has_worker_link ? config.worker_link_gbps() : default_gbps);
-    rates.worker_slowdown.push_back(WorkerSlowdown(config.compute().emulated(), rank));
+    rates.worker_slowdown.push_back(WorkerSlowdown(EmulatedDeviceOf(config.compute()), rank));
   }
   for (const ShardAddress& shard : config.shard()) {
     const bool has_link = shard.has_link_gbps() && !link_gbps;

@@ -2,12 +2,19 @@
 
 #include <utility>
 
+#include "common/placement/simulator/local_passes.h"
+
 namespace evenshard {
 
 WorkerModel::Layers::Layers(const PlannedRun& run, absl::Span<const LayerTime> layer_times)
-    : schedule(run.config.exchange().schedule()),
+    : config(&run.config),
+      schedule(run.config.exchange().schedule()),
+      pushes_at_end(schedule == ExchangeConfig::SEQUENTIAL || run.config.has_local()),
       times(layer_times.begin(), layer_times.end()),
       of_chunk(run.plan.chunks().size()) {
+  for (const LayerTime& time : layer_times) {
+    pass_seconds += time.forward_seconds + time.backward_seconds;
+  }
   for (const Layer& layer : run.model.layers()) {
     std::vector<uint32_t>& of_layer = chunks.emplace_back();
     for (int i = 0; i < layer.tensor_count; ++i) {
@@ -24,6 +31,8 @@ WorkerModel::WorkerModel(const Layers& layers, int rank, double slowdown, EventQ
     : layers_(layers),
       rank_(rank),
       slowdown_(slowdown),
+      alone_seconds_((LocalPasses(*layers.config, slowdown * layers.pass_seconds) - 1) * slowdown *
+                     layers.pass_seconds),
       events_(events),
       network_(network),
       layer_unanswered_(layers.times.size()) {}
@@ -35,11 +44,13 @@ void WorkerModel::Advance() {
     if (phase_ == Phase::kForward) {
       if (layer_ == layers) {
         if (!has_next_) return;
-        BeginExchange();
+        phase_ = Phase::kAlone;
         continue;
       }
       if (layers_.schedule == ExchangeConfig::FULL && layer_unanswered_[layer_] > 0) return;
       seconds = layers_.times[layer_].forward_seconds * slowdown_;
+    } else if (phase_ == Phase::kAlone) {
+      seconds = alone_seconds_;
     } else if (phase_ == Phase::kBackward) {
       if (layer_ < 0) {
         EndCompute();
@@ -67,10 +78,12 @@ void WorkerModel::OnEvent(int, int) {
 void WorkerModel::EndLayer() {
   if (phase_ == Phase::kForward) {
     ++layer_;
-    return;
+  } else if (phase_ == Phase::kAlone) {
+    BeginExchange();
+  } else {
+    if (!layers_.pushes_at_end) PushLayer(layer_);
+    --layer_;
   }
-  if (layers_.schedule != ExchangeConfig::SEQUENTIAL) PushLayer(layer_);
-  --layer_;
 }
 
 void WorkerModel::BeginExchange() {
@@ -88,7 +101,7 @@ void WorkerModel::PushLayer(int layer) {
 }
 
 void WorkerModel::EndCompute() {
-  if (layers_.schedule == ExchangeConfig::SEQUENTIAL) {
+  if (layers_.pushes_at_end) {
     for (size_t layer = 0; layer < layers_.chunks.size(); ++layer) PushLayer(layer);
   }
   if (layers_.schedule == ExchangeConfig::FULL) network_->Prioritise(rank_);

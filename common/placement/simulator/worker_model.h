@@ -19,6 +19,9 @@ namespace evenshard {
 //      +------- SEQUENTIAL, BACKWARD: wait for all parameters
 //               FULL: go on; the forward pass waits for the parameters of each layer
 //
+// With local steps an iteration is a round: between its first forward and its last backward pass
+// the worker computes alone, and it pushes all layers at the end, also those of several fragments.
+//
 // Not thread-safe.
 class WorkerModel final : private EventQueue::Target {
  public:
@@ -26,8 +29,11 @@ class WorkerModel final : private EventQueue::Target {
   struct Layers {
     Layers(const PlannedRun& run, absl::Span<const LayerTime> layer_times);
 
+    const ClusterConfig* config;
     ExchangeConfig::Schedule schedule;
+    bool pushes_at_end;
     std::vector<LayerTime> times;
+    double pass_seconds = 0;                    // all layers
     std::vector<std::vector<uint32_t>> chunks;  // by layer, in model order
     std::vector<int> of_chunk;                  // the layer of each chunk
   };
@@ -63,7 +69,7 @@ class WorkerModel final : private EventQueue::Target {
   void Answered(uint32_t chunk);
 
  private:
-  enum class Phase { kForward, kBackward, kAwait };
+  enum class Phase { kForward, kAlone, kBackward, kAwait };
 
   void OnEvent(int kind, int index) override;
   // Computes until the worker must wait for the end of a layer or for parameters.
@@ -77,6 +83,7 @@ class WorkerModel final : private EventQueue::Target {
   const Layers& layers_;
   const int rank_;
   const double slowdown_;
+  const double alone_seconds_;  // of the passes in between, with local steps
   EventQueue* const events_;
   Network* const network_;
 

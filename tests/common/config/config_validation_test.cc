@@ -110,7 +110,7 @@ TEST_CASE("all unknown fields are reported together, at any depth and in lists")
                 "\"b:2\" }]") ==
         "f:1: wrkers: unknown field, allowed: model, partition, shard, workers, update, "
         "optimizer, training, data, compute, limits, exchange, worker_link_gbps, "
-        "recovery\n"
+        "recovery, local\n"
         "f:2: update.polcy: unknown field, allowed: policy, deterministic, non_finite, clip_value, "
         "clip_global_norm, staleness, asynchrony\n"
         "f:4: shard[1].adress: unknown field, allowed: address, link_gbps, server_gbps");
@@ -286,7 +286,7 @@ TEST_CASE("with MEAN the workers have the rule, and the shards no parameters") {
   CHECK(absl::StrContains(ErrorWithMore("optimizer { kind: MEAN }"),
                           "optimizer.kind: is MEAN, allowed: SGD, MOMENTUM, NESTEROV, ADAM, "
                           "ADAGRAD, ADAMW, RMSPROP, RMSPROP_MOMENTUM, ADAM_AMSGRAD, "
-                          "ADAMW_AMSGRAD, LION; MEAN only with model.from_workers"));
+                          "ADAMW_AMSGRAD, LION, DELAYED_NESTEROV; MEAN only with model.from_workers"));
   CHECK(ErrorWithMore("optimizer { stepped_by: 'x' }") ==
         "f:17: optimizer.stepped_by: has no effect with SGD, allowed: only with MEAN");
 }
@@ -294,7 +294,7 @@ TEST_CASE("with MEAN the workers have the rule, and the shards no parameters") {
 TEST_CASE("fields without effect and combinations that cannot work are refused") {
   CHECK(ErrorWithMore("optimizer { momentum: 0.9 }") ==
         "f:17: optimizer.momentum: has no effect with SGD, allowed: only with MOMENTUM, NESTEROV, "
-        "RMSPROP_MOMENTUM");
+        "RMSPROP_MOMENTUM, DELAYED_NESTEROV");
   CHECK(ErrorWithMore("optimizer { kind: ADAGRAD\n beta1: 0.9 beta2: 0.9 }") ==
         "f:18: optimizer.beta1: has no effect with ADAGRAD, allowed: only with ADAM, ADAMW, "
         "ADAM_AMSGRAD, ADAMW_AMSGRAD, LION\n"
@@ -305,7 +305,7 @@ TEST_CASE("fields without effect and combinations that cannot work are refused")
         "RMSPROP, RMSPROP_MOMENTUM, ADAM_AMSGRAD, ADAMW_AMSGRAD");
   CHECK(ErrorWithMore("optimizer { kind: RMSPROP\n momentum: 0.9 }") ==
         "f:18: optimizer.momentum: has no effect with RMSPROP, allowed: only with MOMENTUM, "
-        "NESTEROV, RMSPROP_MOMENTUM");
+        "NESTEROV, RMSPROP_MOMENTUM, DELAYED_NESTEROV");
   CHECK(ErrorWithMore("optimizer { kind: LION\n epsilon: 1 }") ==
         "f:18: optimizer.epsilon: has no effect with LION, allowed: only with ADAM, ADAGRAD, "
         "ADAMW, RMSPROP, RMSPROP_MOMENTUM, ADAM_AMSGRAD, ADAMW_AMSGRAD");

@@ -16,13 +16,13 @@ namespace evenshard {
 namespace {
 
 // Those that update parameters; MEAN replaces them.
-constexpr std::array<OptimizerConfig::Kind, 11> kKinds = {
+constexpr std::array<OptimizerConfig::Kind, 12> kKinds = {
     OptimizerConfig::SGD,          OptimizerConfig::MOMENTUM,
     OptimizerConfig::NESTEROV,     OptimizerConfig::ADAM,
     OptimizerConfig::ADAGRAD,      OptimizerConfig::ADAMW,
     OptimizerConfig::RMSPROP,      OptimizerConfig::RMSPROP_MOMENTUM,
     OptimizerConfig::ADAM_AMSGRAD, OptimizerConfig::ADAMW_AMSGRAD,
-    OptimizerConfig::LION};
+    OptimizerConfig::LION,         OptimizerConfig::DELAYED_NESTEROV};
 
 // The parameters of a shard's chunk and what the optimizer keeps beside them.
 struct State {
@@ -112,6 +112,18 @@ struct Reference {
         state0 = b2 * state0 + (1 - b2) * g;
         break;
       }
+      case OptimizerConfig::DELAYED_NESTEROV: {  // Liu et al. 2024, algorithm 3, with c = 0
+        const double n = config.delay();
+        state1 = state1 + g;
+        if (t % config.delay() == 0) {
+          state0 = mu * state0 + state1 / n;
+          w = w - lr * (mu * state0 + g / n);
+          state1 = 0;
+        } else {
+          w = w - lr * g / n;
+        }
+        break;
+      }
       case OptimizerConfig::MEAN:
         w = gradient;
         break;
@@ -137,6 +149,7 @@ TEST_CASE("every optimizer follows its paper's formula in float64") {
   config.set_beta1(0.7f);
   config.set_beta2(0.95f);
   config.set_epsilon(1e-3f);
+  config.set_delay(3);
   const auto optimizer = Optimizer::Create(config, clip_value);
 
   constexpr int kElements = 1003, kUpdates = 20;
@@ -209,16 +222,22 @@ TEST_CASE("an optimizer uses as many slots as it says") {
   for (const OptimizerConfig::Kind kind : kKinds) {
     OptimizerConfig config;
     config.set_kind(kind);
+    config.set_delay(2);
     const auto optimizer = Optimizer::Create(config, 0);
     CAPTURE(OptimizerConfig::Kind_Name(kind));
     CHECK(optimizer->slots() == OptimizerArrays(kind));
     State state(std::vector<float>(100, 1));
     OptimizerSpan span = state.Whole();
     for (int slot = optimizer->slots(); slot < kMaxSlots; ++slot) span.slots[slot] = nullptr;
-    optimizer->Apply(span, Unaligned(gradient.data()), 1, optimizer->NumbersOf(0), 1);
+    std::vector<bool> used(kMaxSlots);
+    for (int update = 1; update <= 2; ++update) {
+      optimizer->Apply(span, Unaligned(gradient.data()), 1, optimizer->NumbersOf(0), update);
+      for (int slot = 0; slot < kMaxSlots; ++slot) {
+        used[slot] = used[slot] || state.slots[slot] != std::vector<float>(100, 0);
+      }
+    }
     for (int slot = 0; slot < kMaxSlots; ++slot) {
-      const bool used = state.slots[slot] != std::vector<float>(100, 0);
-      CHECK(used == (slot < optimizer->slots()));
+      CHECK(used[slot] == (slot < optimizer->slots()));
     }
   }
 }

@@ -190,7 +190,7 @@ TEST_CASE("the numbers of a rule are checked as the optimizer's are") {
         "f:16: optimizer.rule[1].epsilon: is 0, allowed: a number above 0");
   CHECK(ErrorWith("rule { tensors: '*' momentum: 0.5 }") ==
         "f:14: optimizer.rule[0].momentum: has no effect with SGD, allowed: only with MOMENTUM, "
-        "NESTEROV, RMSPROP_MOMENTUM");
+        "NESTEROV, RMSPROP_MOMENTUM, DELAYED_NESTEROV");
   CHECK(ErrorWith("kind: ADAMW\nrule { tensors: '*' beta1: 0.5 }", {"optimizer.kind=SGD"}) ==
         "--set optimizer.kind=SGD: optimizer.rule[0].beta1: has no effect with SGD, allowed: only "
         "with ADAM, ADAMW, ADAM_AMSGRAD, ADAMW_AMSGRAD, LION");

@@ -22,10 +22,10 @@ class PlayedExchange final : public TrainingExchange {
  public:
   struct Return {
     int64_t to = 0;
-    std::vector<WorkerSet> worker_sets;
+    std::vector<WorkerSet> worker_sets = {};
   };
   struct Script {
-    std::vector<WorkerSet> worker_sets;
+    std::vector<WorkerSet> worker_sets = {};
     int64_t start = 0;
     // By iteration: the worker sets of a view that comes when it is settled. Happens once each.
     std::map<int64_t, std::vector<WorkerSet>> settled = {};
@@ -37,7 +37,8 @@ class PlayedExchange final : public TrainingExchange {
   };
   // What the worker did.
   struct Log {
-    std::vector<int64_t> pushed;  // iterations, in order
+    std::vector<int64_t> pushed;            // iterations, in order
+    std::map<int64_t, ExchangeKind> kinds;  // by iteration, where the worker gave one
     int pulls = 0;
     std::vector<absl::Status> left;  // with what outcomes
   };
@@ -74,6 +75,11 @@ class PlayedExchange final : public TrainingExchange {
     return AwaitAll();
   }
 
+  absl::Status Begin(ExchangeKind kind, absl::Span<const float> pushed,
+                     absl::Span<float> parameters) override {
+    log_.kinds[next_] = kind;
+    return Begin(next_, pushed, parameters);
+  }
   absl::Status Begin(int64_t iteration, absl::Span<const float>, absl::Span<float>) override {
     CHECK(pending_.empty());
     CHECK(iteration == next_);
@@ -87,6 +93,8 @@ class PlayedExchange final : public TrainingExchange {
     CHECK(pending_.count(layer) == 1);
     return absl::OkStatus();
   }
+
+  void Flush() override {}
 
   absl::Status AwaitLayer(int layer) override {
     if (pending_.erase(layer) == 1 && pending_.empty()) Settle();

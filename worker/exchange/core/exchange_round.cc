@@ -149,7 +149,8 @@ GradientHeader ExchangeRound::HeaderOf(uint32_t chunk) const {
           .absent = contribution == Contribution::kZeros,
           .assigned = kind_.assigned,
           .steps = has_steps ? kind_.steps[plan_.chunks()[chunk].tensor] : 0,
-          .staleness = is_asynchronous_ ? chunks_.staleness() : 0};
+          .staleness = is_asynchronous_ ? chunks_.staleness() : 0,
+          .weight = kind_.weight};
 }
 
 std::vector<GradientHeader> ExchangeRound::Take(int shard, int stream, bool has_data) {

@@ -8,41 +8,38 @@
 #include "absl/types/span.h"
 #include "common/base/clock.h"
 #include "common/placement/planned_config.h"
-#include "worker/compute/layer_hooks.h"
 #include "worker/exchange/core/schedule_policy.h"
 #include "worker/exchange/core/training_exchange.h"
+#include "worker/exchange/core/training_schedule.h"
 
 namespace evenshard {
 
-// Pushes a worker's gradients and waits for its parameters when the SchedulePolicy says: layer by
-// layer, as the hooks that the backend gets in every iteration, and all that is left in Finish.
-//
-// Not thread-safe; used by the one thread that trains.
-class ExchangeSchedule final : public LayerHooks {
+// An exchange after every batch. Pushes a worker's gradients and waits for its parameters when the
+// SchedulePolicy says: layer by layer, in the hooks, and all that is left in Finish. Even under
+// FULL all parameters have been received then if `everything` is true.
+class ExchangeSchedule final : public TrainingSchedule {
  public:
   struct Options {
     const PlannedConfig* config = nullptr;
     const Clock* clock = nullptr;
     TrainingExchange* exchange = nullptr;
-    absl::Span<const float> gradients = {};
+    absl::Span<float> gradients = {};
     absl::Span<float> parameters = {};
   };
 
   // Everything that `options` refers to must outlive the schedule.
   explicit ExchangeSchedule(const Options& options);
 
-  // Must be called before the backend computes.
-  void Start(int64_t iteration);
-  // Must be called after the backend has computed. If `contributes` is false, the gradient is left
-  // out. REQUIRES then: it has not been pushed early. If `everything` is true, all parameters have
-  // been received when it returns, even under FULL. Errors: those of Exchange.
-  absl::Status Finish(bool contributes, bool everything);
+  absl::Span<float> parameters() override { return options_.parameters; }
+  absl::Span<float> gradients() override { return options_.gradients; }
+  void Start(int64_t iteration) override;
+  absl::Status Finish(bool contributes, bool everything) override;
+  int64_t next() const override { return iteration_ + 1; }
+  absl::Duration waited() const override { return waited_; }
+  void SwapReceived() override {}
 
   absl::Status AwaitParameters(int layer) override;
   absl::Status GradientReady(int layer) override;
-
-  // Returns the time spent waiting for shards since Start.
-  absl::Duration waited() const { return waited_; }
 
  private:
   // Runs `wait` and adds the time it takes to waited_.

@@ -11,6 +11,7 @@
 #include "absl/types/span.h"
 #include "proto/view.pb.h"
 #include "proto/worker_usage.pb.h"
+#include "worker/exchange/core/exchange_kind.h"
 
 namespace evenshard {
 
@@ -57,7 +58,13 @@ class TrainingExchange {
                                 absl::Span<float> parameters) = 0;
   virtual absl::Status Begin(int64_t iteration, absl::Span<const float> gradients,
                              absl::Span<float> parameters) = 0;
+  // Begins the next exchange, as one of this kind.
+  virtual absl::Status Begin(ExchangeKind kind, absl::Span<const float> pushed,
+                             absl::Span<float> parameters) = 0;
   virtual absl::Status Push(int layer) = 0;
+  // Has small chunks of what was pushed leave, which otherwise wait for others to share a message
+  // with until all is pushed or somebody waits.
+  virtual void Flush() = 0;
   virtual absl::Status AwaitLayer(int layer) = 0;
   virtual absl::Status AwaitAll() = 0;
   // Whether an iteration has begun and is not settled.

@@ -162,13 +162,14 @@ class Exchange final : public TrainingExchange {
   absl::Status Begin(int64_t iteration, absl::Span<const float> gradients,
                      absl::Span<float> parameters) override;
   absl::Status Push(int layer) override;
+  void Flush() override { core_.round().Flush(); }
   absl::Status AwaitLayer(int layer) override { return Settle(core_.round().AwaitLayer(layer)); }
   absl::Status AwaitAll() override { return Settle(core_.round().AwaitAll()); }
   bool is_begun() const override { return round().phase() != ExchangeRound::Phase::kIdle; }
 
   // Begins an exchange of another kind. `pushed` has the layout of gradients.
   absl::Status Begin(ExchangeKind kind, absl::Span<const float> pushed,
-                     absl::Span<float> parameters);
+                     absl::Span<float> parameters) override;
   // The same as Push for single tensors, in this order. Without gradients they count as zeros.
   absl::Status PushTensors(absl::Span<const int> tensors, Contribution contribution) {
     return core_.round().Push(tensors, contribution);

@@ -1,0 +1,42 @@
+#ifndef EVENSHARD_WORKER_EXCHANGE_CORE_TRAINING_SCHEDULE_H_
+#define EVENSHARD_WORKER_EXCHANGE_CORE_TRAINING_SCHEDULE_H_
+
+#include <cstdint>
+
+#include "absl/status/status.h"
+#include "absl/time/time.h"
+#include "absl/types/span.h"
+#include "worker/compute/layer_hooks.h"
+
+namespace evenshard {
+
+// What a worker does with the gradient of each batch, and when it exchanges: after every batch
+// (ExchangeSchedule), or after a round of them in which it trains by itself (LocalRounds). The
+// backend calls its hooks in every pass.
+//
+// Not thread-safe; used by the one thread that trains.
+class TrainingSchedule : public LayerHooks {
+ public:
+  // The memory in which the backend computes.
+  virtual absl::Span<float> parameters() = 0;
+  virtual absl::Span<float> gradients() = 0;
+
+  // Must be called before the backend computes on the batch of an iteration.
+  virtual void Start(int64_t iteration) = 0;
+  // Must be called after the backend has computed. If `contributes` is false, the gradient is left
+  // out. REQUIRES then: it has not been pushed early. If `everything` is true, all that was pushed
+  // has been answered when it returns. Errors: those of TrainingExchange.
+  virtual absl::Status Finish(bool contributes, bool everything) = 0;
+  // The iteration to go on with after Finish.
+  virtual int64_t next() const = 0;
+  // Returns the time spent waiting for shards since Start.
+  virtual absl::Duration waited() const = 0;
+
+  // Has parameters() be those of the shards, as they were received last, and calling it again has
+  // them be what they were. REQUIRES: everything that was pushed has been answered.
+  virtual void SwapReceived() = 0;
+};
+
+}  // namespace evenshard
+
+#endif  // EVENSHARD_WORKER_EXCHANGE_CORE_TRAINING_SCHEDULE_H_

@@ -1,0 +1,40 @@
+#include "worker/training/local_model.h"
+
+#include "absl/memory/memory.h"
+#include "common/base/status_macros.h"
+#include "common/config/optimizer_arrays.h"
+
+namespace evenshard {
+
+absl::StatusOr<std::unique_ptr<LocalModel>> LocalModel::Create(const PlannedConfig& config) {
+  std::unique_ptr<LocalModel> local = absl::WrapUnique(new LocalModel(config));
+  const auto allocate = [&](FloatBuffer& buffer) -> absl::Status {
+    ASSIGN_OR_RETURN(buffer, FloatBuffer::Allocate(config.model().buffer_size()));
+    return absl::OkStatus();
+  };
+  RETURN_IF_ERROR(allocate(local->parameters_));
+  RETURN_IF_ERROR(allocate(local->gradients_));
+  local->slots_.resize(OptimizerArrays(config.proto().local().optimizer().kind()));
+  for (FloatBuffer& slot : local->slots_) RETURN_IF_ERROR(allocate(slot));
+  return local;
+}
+
+LocalModel::LocalModel(const PlannedConfig& config)
+    : model_(config.model()),
+      optimizers_(config.proto().local().optimizer(), /*clip_value=*/0, config.model()) {}
+
+void LocalModel::Step(int64_t iteration) {
+  ++updates_;
+  for (size_t i = 0; i < model_.tensors().size(); ++i) {
+    const Tensor& tensor = model_.tensors()[i];
+    const Optimizer& optimizer = optimizers_.Of(static_cast<int>(i));
+    OptimizerSpan span{parameters().subspan(tensor.offset, tensor.size)};
+    for (int slot = 0; slot < optimizer.slots(); ++slot) {
+      span.slots[slot] = slots_[slot].data() + tensor.offset;
+    }
+    optimizer.Apply(span, gradients_.data() + tensor.offset, /*scale=*/1,
+                    optimizer.NumbersOf(iteration), updates_);
+  }
+}
+
+}  // namespace evenshard

@@ -1,0 +1,140 @@
+#include "worker/training/local_rounds.h"
+
+#include <algorithm>
+#include <iterator>
+
+#include "absl/algorithm/container.h"
+#include "common/base/status_macros.h"
+#include "common/placement/fragments.h"
+
+namespace evenshard {
+
+LocalRounds::LocalRounds(const Options& options)
+    : options_(options),
+      config_(*options.config),
+      local_(config_.proto().local()),
+      schedule_(config_),
+      steps_(local_.steps()),
+      fragment_of_(config_.model().layers().size(), -1),
+      next_(options.start) {
+  for (std::vector<int>& layers : FragmentsOf(config_.model(), local_.fragments())) {
+    for (const int layer : layers) fragment_of_[layer] = static_cast<int>(fragments_.size());
+    fragments_.push_back({.layers = std::move(layers),
+                          .is_due = std::vector<bool>(fragment_of_.size(), true),
+                          .due = options.start});
+  }
+}
+
+template <typename Wait>
+absl::Status LocalRounds::Timed(Wait wait) {
+  const absl::Time start = options_.clock->Now();
+  absl::Status status = wait();
+  waited_ += options_.clock->Now() - start;
+  return status;
+}
+
+template <typename Float>
+absl::Span<Float> LocalRounds::Of(int layer, absl::Span<Float> buffer) const {
+  const Model& model = config_.model();
+  const Layer& of = model.layers()[layer];
+  const Tensor& first = model.tensors()[of.first_tensor];
+  const Tensor& last = model.tensors()[of.first_tensor + of.tensor_count - 1];
+  return buffer.subspan(first.offset, last.offset + last.size - first.offset);
+}
+
+int64_t LocalRounds::EndOfRound(int64_t iteration) const {
+  return std::min((iteration / steps_ + 1) * steps_, options_.length());
+}
+
+int64_t LocalRounds::PushedAfter(size_t fragment, int64_t end) const {
+  if (end == options_.length()) return end - 1;
+  const auto count = static_cast<int64_t>(fragments_.size());
+  return end - steps_ + (static_cast<int64_t>(fragment) + 1) * steps_ / count - 1;
+}
+
+void LocalRounds::Start(int64_t iteration) {
+  iteration_ = iteration;
+  waited_ = absl::ZeroDuration();
+  if (iteration % steps_ != 0) return;
+  taken_ = 0;
+  round_began_ = options_.clock->Now();
+}
+
+absl::Status LocalRounds::AwaitParameters(int layer) {
+  Fragment& fragment = fragments_[fragment_of_[layer]];
+  if (iteration_ < fragment.due || !fragment.is_due[layer]) return absl::OkStatus();
+  RETURN_IF_ERROR(Timed([&] { return options_.exchange->AwaitLayer(layer); }));
+  Adopt(layer);
+  fragment.is_due[layer] = false;
+  return absl::OkStatus();
+}
+
+void LocalRounds::Adopt(int layer) {
+  const absl::Span<float> own = Of(layer, parameters());
+  const absl::Span<const float> received = Of(layer, options_.received);
+  if (const float mixing = local_.mixing(); mixing > 0 && !is_first_) {
+    for (size_t i = 0; i < own.size(); ++i) {
+      own[i] = mixing * own[i] + (1 - mixing) * received[i];
+    }
+  } else {
+    std::copy(received.begin(), received.end(), own.begin());
+  }
+  options_.backend->ParametersWritten(own.data() - parameters().data(),
+                                      static_cast<int64_t>(own.size()));
+}
+
+absl::Status LocalRounds::Finish(bool contributes, bool everything) {
+  if (contributes) {
+    options_.model->Step(iteration_);
+    options_.backend->ParametersWritten(0, static_cast<int64_t>(parameters().size()));
+    ++taken_;
+  }
+  const int64_t end = EndOfRound(iteration_);
+  const bool is_over = local_.seconds() > 0 &&
+                       options_.clock->Now() - round_began_ >= absl::Seconds(local_.seconds());
+  next_ = is_over ? end : iteration_ + 1;
+  const int64_t planned = end - iteration_ / steps_ * steps_;
+  // With several fragments, all workers take all steps.
+  const float weight = static_cast<float>(taken_) / static_cast<float>(planned);
+  const bool waits_now = local_.overlap_steps() == 0 && !schedule_.waits_in_forward();
+  std::vector<int> awaited;
+  for (size_t i = 0; i < fragments_.size(); ++i) {
+    const bool ends = fragments_.size() == 1 ? next_ == end : PushedAfter(i, end) == iteration_;
+    if (!ends) continue;
+    RETURN_IF_ERROR(PushFragment(fragments_[i], fragments_.size() == 1 ? weight : 1.0f));
+    if (waits_now) absl::c_copy(fragments_[i].layers, std::back_inserter(awaited));
+    options_.exchange->Flush();
+  }
+  return Timed([&]() -> absl::Status {
+    for (const int layer : awaited) RETURN_IF_ERROR(options_.exchange->AwaitLayer(layer));
+    return everything ? options_.exchange->AwaitAll() : absl::OkStatus();
+  });
+}
+
+absl::Status LocalRounds::PushFragment(Fragment& fragment, float weight) {
+  const bool is_joining = options_.joined_late && iteration_ / steps_ == options_.start / steps_;
+  const bool skips = is_joining || weight == 0;
+  if (!options_.exchange->is_begun()) {
+    RETURN_IF_ERROR(options_.exchange->Begin(
+        ExchangeKind{.skip = skips, .weight = skips ? 1.0f : weight},
+        skips ? absl::Span<const float>() : options_.pushed, options_.received));
+  }
+  for (auto layer = fragment.layers.rbegin(); layer != fragment.layers.rend(); ++layer) {
+    const absl::Span<const float> own = Of(*layer, parameters());
+    const absl::Span<const float> received = Of(*layer, options_.received);
+    const absl::Span<float> pushed = Of(*layer, options_.pushed);
+    for (size_t i = 0; i < own.size(); ++i) pushed[i] = weight * (received[i] - own[i]);
+    fragment.is_due[*layer] = true;
+    RETURN_IF_ERROR(options_.exchange->Push(*layer));
+  }
+  fragment.due = iteration_ + 1 + local_.overlap_steps();
+  is_first_ = false;
+  return absl::OkStatus();
+}
+
+void LocalRounds::SwapReceived() {
+  std::swap_ranges(options_.received.begin(), options_.received.end(), parameters().begin());
+  options_.backend->ParametersWritten(0, static_cast<int64_t>(parameters().size()));
+}
+
+}  // namespace evenshard
