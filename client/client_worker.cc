@@ -1,6 +1,7 @@
 #include "client/client_worker.h"
 
 #include <algorithm>
+#include <cmath>
 #include <cstring>
 #include <utility>
 
@@ -175,6 +176,16 @@ absl::Status ClientWorker::SetHyperparameters(std::vector<Hyperparameters> by_te
     }
   }
   exchange_->SetHyperparameters(std::move(by_tensor));
+  return absl::OkStatus();
+}
+
+absl::Status ClientWorker::SetWeight(float weight) {
+  RETURN_IF_ERROR(CheckJoined());
+  if (!(weight > 0 && std::isfinite(weight))) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("the weight is ", weight, ", allowed: a number above 0"));
+  }
+  exchange_->SetWeight(weight);
   return absl::OkStatus();
 }
 

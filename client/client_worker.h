@@ -59,6 +59,7 @@ class ClientWorker {
   double LearningRate(int tensor) const;
 
   absl::Status Join();
+  absl::Status SetWeight(float weight);
   absl::Status Begin(bool contributes, std::vector<Hyperparameters> by_tensor);
   absl::Status BeginAssignment(int array, std::vector<uint64_t> steps);
   // After an error none of them has been pushed.

@@ -54,6 +54,15 @@ absl::StatusOr<WorkerStateCalls::Memory> MemoryOf(const evenshard_state& state) 
   return memory;
 }
 
+// Errors: INVALID_ARGUMENT, which begins with `what`.
+absl::Status ParseMessage(const char* text, absl::string_view what,
+                          google::protobuf::Message* message) {
+  const std::vector<TextProblem> problems = ParseText(text, message, /*places=*/nullptr);
+  if (problems.empty()) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      absl::StrCat(what, ": line ", problems[0].line, ": ", problems[0].ToString()));
+}
+
 absl::StatusOr<Declaration> DeclarationFrom(const evenshard_options& options) {
   Declaration declaration;
   for (int i = 0; i < options.tensor_count; ++i) {
@@ -76,13 +85,12 @@ absl::StatusOr<Declaration> DeclarationFrom(const evenshard_options& options) {
     if (given.type != EVENSHARD_FLOAT32) tensor.set_type(static_cast<Encoding>(given.type));
   }
   if (options.optimizer != nullptr) {
-    const std::vector<TextProblem> problems =
-        ParseText(options.optimizer, declaration.mutable_optimizer(), /*places=*/nullptr);
-    if (!problems.empty()) {
-      return absl::InvalidArgumentError(
-          absl::StrCat("the optimizer is not an OptimizerConfig: line ", problems[0].line, ": ",
-                       problems[0].ToString()));
-    }
+    RETURN_IF_ERROR(ParseMessage(options.optimizer, "the optimizer is not an OptimizerConfig",
+                                 declaration.mutable_optimizer()));
+  }
+  if (options.local != nullptr) {
+    RETURN_IF_ERROR(
+        ParseMessage(options.local, "`local` is not LocalSteps", declaration.mutable_local()));
   }
   if (options.clip_global_norm != 0) declaration.set_clip_global_norm(options.clip_global_norm);
   if (options.clip_value != 0) declaration.set_clip_value(options.clip_value);
@@ -107,7 +115,7 @@ absl::StatusOr<PlannedConfig> ReadConfig(const Options& options) {
 absl::StatusOr<PlannedConfig> ConfigFrom(const evenshard_options& options) {
   ASSIGN_OR_RETURN(PlannedConfig config, ReadConfig(options));
   if (options.tensor_count > 0 || options.optimizer != nullptr || options.clip_global_norm != 0 ||
-      options.clip_value != 0) {
+      options.clip_value != 0 || options.local != nullptr) {
     ASSIGN_OR_RETURN(const Declaration declaration, DeclarationFrom(options));
     ASSIGN_OR_RETURN(config, config.Declared(declaration));
   }
@@ -284,6 +292,14 @@ const char* evenshard_optimizer(const evenshard_worker* worker) {
       .c_str();
 }
 
+int evenshard_local_steps(const evenshard_worker* worker) {
+  return worker->worker->config().proto().local().steps();
+}
+
+double evenshard_local_seconds(const evenshard_worker* worker) {
+  return worker->worker->config().proto().local().seconds();
+}
+
 int evenshard_parameters_are_exact(const evenshard_worker* worker) {
   return worker->worker->parameters_are_exact();
 }
@@ -325,6 +341,10 @@ evenshard_status evenshard_begin(evenshard_worker* worker, int contributes,
   return On(worker, [&](evenshard::ClientWorker& w) {
     return w.Begin(contributes != 0, evenshard::HyperparametersOf(w, by_tensor));
   });
+}
+
+evenshard_status evenshard_set_weight(evenshard_worker* worker, float weight) {
+  return On(worker, [&](evenshard::ClientWorker& on) { return on.SetWeight(weight); });
 }
 
 evenshard_status evenshard_begin_assignment(evenshard_worker* worker, int array,

@@ -39,7 +39,7 @@ extern "C" {
 #define EVENSHARD_API __attribute__((visibility("default")))
 
 /* Incremented on every ABI-incompatible change. */
-#define EVENSHARD_ABI 6
+#define EVENSHARD_ABI 7
 /* The ABI of the library. A program compares it with EVENSHARD_ABI before any other call. */
 EVENSHARD_API int evenshard_abi(void);
 
@@ -130,6 +130,9 @@ typedef struct evenshard_options {
    * this L2 norm over all parameters, and then its elements are clipped. 0: the config's. */
   float clip_global_norm;
   float clip_value;
+  /* Likewise `local`, LocalSteps in protobuf text format: the program trains by itself between two
+   * exchanges. NULL: the config's. */
+  const char* local;
 } evenshard_options;
 
 /* Checks config and model and allocates the memory of parameters and gradients; connects to nobody.
@@ -173,6 +176,10 @@ EVENSHARD_API int evenshard_waits_for_workers(const evenshard_worker* worker);
 EVENSHARD_API int evenshard_follows_views(const evenshard_worker* worker);
 /* The kind of the optimizer, as in OptimizerConfig: "ADAM". Valid as long as the worker. */
 EVENSHARD_API const char* evenshard_optimizer(const evenshard_worker* worker);
+/* local.steps and local.seconds; 0 steps: an exchange after each batch. With local steps a program
+ * pushes, in an iteration, what it has received of each tensor minus what it has come to. */
+EVENSHARD_API int evenshard_local_steps(const evenshard_worker* worker);
+EVENSHARD_API double evenshard_local_seconds(const evenshard_worker* worker);
 /* Whether parameters are received as the shards have them, and not rounded to 16 bits. */
 EVENSHARD_API int evenshard_parameters_are_exact(const evenshard_worker* worker);
 /* The learning rate of a tensor by the config, without the schedule's factor. */
@@ -230,6 +237,9 @@ typedef struct evenshard_hyperparameters {
  * of the exchange; WENT_BACK if the run has gone back to a checkpoint. */
 EVENSHARD_API evenshard_status evenshard_begin(evenshard_worker* worker, int contributes,
                                                const evenshard_hyperparameters* by_tensor);
+/* How much what this worker pushes counts in the mean, from the next iteration on: above 0, and 1
+ * at first. The program multiplies by it what it pushes, except of buffers. */
+EVENSHARD_API evenshard_status evenshard_set_weight(evenshard_worker* worker, float weight);
 typedef enum evenshard_contribution {
   EVENSHARD_ZEROS = 0,    /* the batch did not use the tensor: counts as a gradient of zeros */
   EVENSHARD_GRADIENT = 1, /* that in the worker's memory */

@@ -4,7 +4,8 @@
 
 AdamW has no weight decay for biases and norms, and its rate warms up and then falls by a cosine.
 `--compare` trains the same once more in one process, with all processes' batches as one, and prints
-both losses. The two lines that plain PyTorch has not are marked.
+both losses. With `--local_steps` the processes exchange after so many steps (DiLoCo). The two lines
+that plain PyTorch has not are marked.
 """
 
 import argparse
@@ -106,6 +107,7 @@ def main():
     parser.add_argument("--context", type=int, default=64, help="letters that are looked back at")
     parser.add_argument("--rate", type=float, default=3e-3)
     parser.add_argument("--text", type=pathlib.Path, default=_TEXT)
+    parser.add_argument("--local_steps", type=int, help="steps between two exchanges")
     parser.add_argument("--compare", action="store_true", help="trains in one process too")
     options = parser.parse_args()
     if not options.text.exists():
@@ -125,8 +127,12 @@ def main():
     model = Gpt(len(letters), options.context)
     single = copy.deepcopy(model) if options.compare and rank == 0 else None
     optimizer = make_optimizer(model, options.rate)
-    optimizer = evenshard.Optimizer(model, optimizer=optimizer)  # the second line
+    if options.local_steps:
+        optimizer = evenshard.LocalSteps(model, optimizer, steps=options.local_steps)
+    else:
+        optimizer = evenshard.Optimizer(model, optimizer=optimizer)  # the second line
     train(model, optimizer, options, windows_of, report=rank == 0)
+    optimizer.close()
     if rank == 0:
         loss = loss_of(model, test).item()
         print(f"loss on held-out text: {loss:.4f}, by {workers} processes")

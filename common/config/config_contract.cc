@@ -162,7 +162,9 @@ ClusterConfig ContractOf(ClusterConfig config) {
   const int64_t chunk_bytes = config.limits().chunk_bytes();
   config.clear_limits();
   config.mutable_limits()->set_chunk_bytes(chunk_bytes);
+  const OptimizerConfig::Kind kind = config.optimizer().kind();
   ClearDefaults(&config);
+  if (config.has_local()) config.mutable_optimizer()->set_kind(kind);  // SGD is no default then
   return config;
 }
 

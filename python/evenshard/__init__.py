@@ -3,8 +3,9 @@
     import evenshard
     optimizer = evenshard.Optimizer(model, "cluster.textproto")   # was torch.optim.SGD(...)
 
-`Optimizer` stands in the place of an optimizer of torch.optim, and `DistributedOptimizer` has the
-script's own one step by the mean gradient of all workers; both need PyTorch, 1.13 or newer.
+`Optimizer` stands in the place of an optimizer of torch.optim, `DistributedOptimizer` has the
+script's own one step by the mean gradient of all workers, and with `LocalSteps` workers exchange
+after several of its steps; all need PyTorch, 1.13 or newer.
 `Worker` is for programs that compute gradients by themselves, on arrays of any library. `Reader`
 reads the parameters of a run from outside. `launch` starts the shards and one copy of a script per
 worker on this machine. Errors are in evenshard.errors, and all are an evenshard.Error.
@@ -51,6 +52,7 @@ def workers() -> int:
 _NEED_TORCH = {
     "Optimizer": "evenshard.optimizer",
     "DistributedOptimizer": "evenshard.distributed_optimizer",
+    "LocalSteps": "evenshard.local_steps",
 }
 
 __version__ = "0.1.0"

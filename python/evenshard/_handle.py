@@ -54,6 +54,7 @@ class Handle:
         config: str | os.PathLike | None = None,
         rank: int | None = None,
         optimizer: str | None = None,
+        local: str | None = None,
         clip_grad_norm: float | None = None,
         clip_grad_value: float | None = None,
         overrides: Iterable[str] | None = None,
@@ -62,7 +63,7 @@ class Handle:
     ):
         """Checks everything and allocates the memory; does not connect yet. What is None comes from
         the environment (_environment.py). `config` is a path, or the text itself if it has a
-        brace. `optimizer` is an OptimizerConfig in text format."""
+        brace. `optimizer` is an OptimizerConfig and `local` are LocalSteps in text format."""
         self._library = _library.load()
         self._memory = None
         # Of the exchange, once a call has raised it.
@@ -75,6 +76,7 @@ class Handle:
             rank=_environment.rank(rank),
             coordinator=encoded(_environment.coordinator(coordinator)),
             optimizer=encoded(optimizer),
+            local=encoded(local),
             tensors=(_library.CTensor * len(declared))(*map(_c_tensor, declared)),
             tensor_count=len(declared),
             clip_global_norm=_limit("clip_grad_norm", clip_grad_norm),
@@ -142,6 +144,16 @@ class Handle:
     def optimizer(self) -> str:
         """The kind in the config: "ADAM"."""
         return self._library.optimizer(self._pointer()).decode()
+
+    @property
+    def local_steps(self) -> int:
+        """The steps between two exchanges; 0 if each iteration is one."""
+        return self._library.local_steps(self._pointer())
+
+    @property
+    def local_seconds(self) -> float:
+        """After so long an exchange comes anyway; 0: only after the steps."""
+        return self._library.local_seconds(self._pointer())
 
     @property
     def parameters_are_exact(self) -> bool:
@@ -220,6 +232,10 @@ class Handle:
         if self._memory is None:
             return _library.IDLE
         return self._library.current_phase(self._pointer())
+
+    def set_weight(self, weight: float) -> None:
+        """How much what is pushed from now on counts in the mean."""
+        self._check(self._library.set_weight(self._pointer(), weight))
 
     def begin(self, contributes: bool = True, numbers: ctypes.Array | None = None) -> None:
         self._check(self._library.begin(self._pointer(), contributes, numbers))

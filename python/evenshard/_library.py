@@ -10,7 +10,7 @@ import os
 
 from evenshard import _interrupts, errors
 
-ABI = 6
+ABI = 7
 
 PARAMETER = 0
 RUNNING_STATISTIC = 1
@@ -86,6 +86,7 @@ class COptions(ctypes.Structure, _ConfigOptions):
         ("optimizer", ctypes.c_char_p),
         ("clip_global_norm", ctypes.c_float),
         ("clip_value", ctypes.c_float),
+        ("local", ctypes.c_char_p),
     ]
 
 
@@ -161,6 +162,8 @@ _PROTOTYPES = {
     "waits_for_workers": (ctypes.c_int, [_WORKER]),
     "follows_views": (ctypes.c_int, [_WORKER]),
     "optimizer": (ctypes.c_char_p, [_WORKER]),
+    "local_steps": (ctypes.c_int, [_WORKER]),
+    "local_seconds": (ctypes.c_double, [_WORKER]),
     "parameters_are_exact": (ctypes.c_int, [_WORKER]),
     "learning_rate": (ctypes.c_double, [_WORKER, ctypes.c_int]),
     "join": (ctypes.c_int, [_WORKER]),
@@ -170,6 +173,7 @@ _PROTOTYPES = {
     "current_phase": (ctypes.c_int, [_WORKER]),
     "is_pushed": (ctypes.c_int, [_WORKER, ctypes.c_int]),
     "has_failed": (ctypes.c_int, [_WORKER]),
+    "set_weight": (ctypes.c_int, [_WORKER, ctypes.c_float]),
     "begin": (ctypes.c_int, [_WORKER, ctypes.c_int, _NUMBERS]),
     "begin_assignment": (
         ctypes.c_int, [_WORKER, ctypes.c_int, ctypes.POINTER(ctypes.c_uint64)]

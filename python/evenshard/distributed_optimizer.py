@@ -17,14 +17,15 @@ from evenshard._torch import grad_scaler as _grad_scaler
 from evenshard._torch import stepped_by as _stepped_by
 from evenshard._torch.gradient_exchange import GradientExchange
 from evenshard._torch.gradient_hooks import on_gradient
-from evenshard._torch.training import OfACopy, Training
+from evenshard._torch.of_the_script import OfTheScript
+from evenshard._torch.training import OfACopy
 from evenshard._torch.worker_state import WorkerState
 
 # By model, as long as its worker is open: the optimizers that share it, in their order.
 _sharing: weakref.WeakKeyDictionary[torch.nn.Module, list] = weakref.WeakKeyDictionary()
 
 
-class DistributedOptimizer(Training, torch.optim.Optimizer):
+class DistributedOptimizer(OfTheScript):
     """Steps an optimizer of the script by the mean of all workers' gradients, as one process does
     with all their batches at once.
 
@@ -66,8 +67,6 @@ class DistributedOptimizer(Training, torch.optim.Optimizer):
     There are no checkpoints: if all workers are lost at once, the run ends.
     """
 
-    # GradScaler leaves it to step() to look for infinities and to divide.
-    _step_supports_amp_scaling = True
     _exchange: GradientExchange
     _optimizer: torch.optim.Optimizer = OfACopy(  # type: ignore[assignment]
         "DistributedOptimizer"
@@ -96,6 +95,7 @@ class DistributedOptimizer(Training, torch.optim.Optimizer):
         self._given = None
         self._optimizer = optimizer
         self._set_model(model, rank)
+        _stepped_by.require_no_closure(optimizer)
         of_model = set(self._trained)
         self._trained = _stepped_by.parameters_of(optimizer, self._tensors)
         self._left_out = of_model.difference(self._trained)
@@ -199,12 +199,7 @@ class DistributedOptimizer(Training, torch.optim.Optimizer):
             scaled = _grad_scaler.state_of(self, options.get("grad_scaler"))
         self.synchronize()
         self._is_synchronized = False
-        is_infinite, scale = scaled or (False, None)
-        if not is_infinite:
-            for i in self._trained if scale is not None else ():
-                if (gradient := self._tensors[i].tensor.grad) is not None:
-                    gradient.div_(scale)
-            self._step_given()
+        self._step_scaled(*(scaled or (False, None)))
         self._exchange.registered.stepped()
         return loss
 
@@ -262,42 +257,8 @@ class DistributedOptimizer(Training, torch.optim.Optimizer):
         self._exchange.left_out = self._left_out
         self._exchange.begin(contributes, self._numbers)
 
-    # What else an optimizer of torch.optim does: the optimizer that was given does it.
-
-    @property
-    def param_groups(self) -> list[dict]:  # type: ignore[override]
-        return self._optimizer.param_groups
-
     def _groups(self):
         return self._worker_state.groups()
-
-    @property
-    def state(self) -> Any:
-        return self._optimizer.state
-
-    @property
-    def defaults(self) -> dict:
-        return self._optimizer.defaults
-
-    def zero_grad(self, *arguments, **options) -> None:
-        self._optimizer.zero_grad(*arguments, **options)
-
-    def state_dict(self) -> dict:
-        """The given optimizer's, which is the same in all workers."""
-        return self._optimizer.state_dict()
-
-    def load_state_dict(self, state_dict: dict) -> None:
-        """As with the given optimizer, in all workers alike."""
-        self._optimizer.load_state_dict(state_dict)
-
-    def add_param_group(self, param_group: dict) -> None:
-        raise errors.FailedPrecondition(
-            "add_param_group: the workers have agreed on their optimizers already; allowed: all"
-            " groups before evenshard.DistributedOptimizer is made"
-        )
-
-    def __repr__(self) -> str:
-        return f"DistributedOptimizer of {self._optimizer!r}"
 
     # The end.
 

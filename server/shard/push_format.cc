@@ -101,9 +101,9 @@ absl::Status CheckFormat(const PlannedConfig& config, const Gradient& gradient,
                      " with `absent` and `skip`; allowed: one of them"));
   }
   if (!(header.weight > 0 && header.weight <= kLargestWeight)) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("worker ", header.worker, " pushed chunk ", chunk.id, " with weight ",
-                     header.weight, "; allowed: above 0, at most ", kLargestWeight));
+    return absl::InvalidArgumentError(absl::StrCat("worker ", header.worker, " pushed chunk ",
+                                                   chunk.id, " with weight ", header.weight,
+                                                   "; allowed: above 0, at most ", kLargestWeight));
   }
   if (header.hyperparameters != Hyperparameters()) {
     const absl::Status status =

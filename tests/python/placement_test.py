@@ -211,7 +211,7 @@ class DevicePlacementTest(unittest.TestCase):
         self.placement.initialize()
         mean = [t.name for t in self.tensors].index("1.running_mean")
         self.model[1].running_mean += 3
-        self.placement.stage_statistic(mean)
+        self.placement.stage_change(mean)
         self.assertEqual(self.placement.staged(wait=True), [mean])
         self.assertEqual(list(self.handle.gradients(mean)), [-3.0] * 5)
 

@@ -15,6 +15,7 @@ _Init = TypeVar("_Init")
 _PARALLEL = {"DistributedDataParallel", "DataParallel", "FullyShardedDataParallel"}
 _AN_OPTIMIZER = "optimizer=torch.optim.SGD(model.parameters(), lr=0.1)"
 _DISTRIBUTED_CALL = "evenshard.DistributedOptimizer(optimizer, model)"
+_LOCAL_CALL = "evenshard.LocalSteps(model, optimizer, steps=100)"
 _CALL = f"evenshard.Optimizer(model, {_AN_OPTIMIZER})"
 
 
@@ -52,6 +53,15 @@ def explained(init: _Init) -> _Init:
 
 def explained_distributed(init: _Init) -> _Init:
     """The same for an __init__ with the arguments optimizer, model and config."""
+    return _explained(init, "DistributedOptimizer", _DISTRIBUTED_CALL)
+
+
+def explained_local(init: _Init) -> _Init:
+    """The same for an __init__ with the arguments model, optimizer and config."""
+    return _explained(init, "LocalSteps", _LOCAL_CALL)
+
+
+def _explained(init: _Init, kind: str, call: str) -> _Init:
     signature = inspect.signature(init)  # type: ignore[arg-type]
 
     @functools.wraps(init)  # type: ignore[arg-type]
@@ -60,13 +70,13 @@ def explained_distributed(init: _Init) -> _Init:
             given = signature.bind(self, *arguments, **options).arguments
         except TypeError as error:
             raise errors.InvalidArgument(
-                f"DistributedOptimizer: {error}, allowed: {_DISTRIBUTED_CALL}, and by name"
+                f"{kind}: {error}, allowed: {call}, and by name"
                 f" {', '.join(list(signature.parameters)[3:])}"
             ) from None
         if not isinstance(given["optimizer"], torch.optim.Optimizer):
             raise errors.InvalidArgument(
                 f"optimizer: is {_named(given['optimizer'])}, allowed: an optimizer of torch.optim"
-                f" or of your own: {_DISTRIBUTED_CALL}"
+                f" or of your own: {call}"
             )
         if given["optimizer"].__class__.__module__.startswith("evenshard."):
             raise errors.InvalidArgument(

@@ -156,7 +156,7 @@ class ModelExchange:
             elif item.is_parameter:
                 self._stage(i, scale)
             else:
-                self._placement.stage_statistic(i)
+                self._placement.stage_change(i)
                 self._gathered += self._sizes[i]
         self._push(absent, _library.ZEROS if contributes else _library.NOTHING)
         self._push_staged(wait=True)

@@ -5,7 +5,8 @@ Both classes have the same members, for the tensors of the model by their number
 
   initialize()            copies the model's values into the exchanged memory, before the join
   stage(i, gradient, s)   copies gradient / s, or only begins to
-  stage_statistic(i)      the same for a running statistic: what was received minus the value now
+  stage_change(i, w)      the same for w times what was received minus the value now: of a running
+                          statistic, and with local steps of a parameter
   stage_value(i, value)   the same for a value as it is
   stage_assigned(i, v)    the same for what is assigned, in float32
   staged(wait)            returns those that have been copied since, in order; with `wait` all
@@ -102,8 +103,10 @@ class HostPlacement(_Placement):
             self._gradients[i].div_(scale)
         self._staged.append(i)
 
-    def stage_statistic(self, i: int) -> None:
-        torch.sub(self._parameters[i], self._tensors[i].tensor, out=self._gradients[i])
+    def stage_change(self, i: int, weight: float = 1) -> None:
+        torch.sub(self._parameters[i], self._tensors[i].tensor.detach(), out=self._gradients[i])
+        if weight != 1:
+            self._gradients[i].mul_(weight)
         self._staged.append(i)
 
     def stage_value(self, i: int, value: torch.Tensor) -> None:
@@ -160,7 +163,8 @@ class DevicePlacement(_Placement):
         for views in (self._parameters, self._gradients):
             self._page_lock(views)
         self._stream = cuda.Stream(device)
-        self._copies = collections.deque()  # (number, event, is_statistic), in order
+        # (number, event, the weight of a change or None), in order
+        self._copies: collections.deque = collections.deque()
         self._last_use: torch.cuda.Event | None = None
 
     def _page_lock(self, views):
@@ -184,8 +188,9 @@ class DevicePlacement(_Placement):
             gradient = gradient.to(self._gradients[i].dtype) / scale
         self._copy_to_host(self._gradients, i, gradient)
 
-    def stage_statistic(self, i: int) -> None:
-        self._copy_to_host(self._gradients, i, self._tensors[i].tensor, is_statistic=True)
+    def stage_change(self, i: int, weight: float = 1) -> None:
+        value = self._tensors[i].tensor.detach()
+        self._copy_to_host(self._gradients, i, value, change_weight=weight)
 
     def stage_value(self, i: int, value: torch.Tensor) -> None:
         # It may be on the host, and of any type.
@@ -194,7 +199,7 @@ class DevicePlacement(_Placement):
     def stage_assigned(self, i: int, value: torch.Tensor) -> None:
         self._copy_to_host(self._assigned, i, value.to(self._device, torch.float32))
 
-    def _copy_to_host(self, views, i, source, is_statistic=False):
+    def _copy_to_host(self, views, i, source, change_weight=None):
         self._last_use = None
         self._stream.wait_stream(self._cuda.current_stream(self._device))
         with self._cuda.stream(self._stream):
@@ -203,20 +208,22 @@ class DevicePlacement(_Placement):
             event.record(self._stream)
         # Its memory is not given to another tensor before the copy is done.
         source.record_stream(self._stream)
-        self._copies.append((i, event, is_statistic))
+        self._copies.append((i, event, change_weight))
 
     def staged(self, wait: bool) -> list[int]:
         done = []
         while self._copies:
-            i, event, is_statistic = self._copies[0]
+            i, event, change_weight = self._copies[0]
             if wait:
                 event.synchronize()
             elif not event.query():
                 break
             self._copies.popleft()
-            if is_statistic:
+            if change_weight is not None:
                 gradient = self._gradients[i]  # the value now
                 torch.sub(self._parameters[i], gradient, out=gradient)
+                if change_weight != 1:
+                    gradient.mul_(change_weight)
             done.append(i)
         return done
 

@@ -16,16 +16,7 @@ _PLAIN = (bool, int, float, str, type(None))
 
 def parameters_of(optimizer: torch.optim.Optimizer, tensors: list[ModelTensor]) -> list[int]:
     """Returns the numbers of the parameters that the optimizer has, in order. Errors:
-    InvalidArgument if it has one that is none of the model's, or cannot be stepped without a
-    closure."""
-    step = inspect.signature(optimizer.step).parameters.get("closure")
-    is_lbfgs = isinstance(optimizer, torch.optim.LBFGS)
-    if is_lbfgs or (step is not None and step.default is inspect.Parameter.empty):
-        raise errors.InvalidArgument(
-            f"optimizer: {type(optimizer).__name__} computes gradients several times in a step, by"
-            " its closure, and they would be this worker's; allowed: one whose step() needs no"
-            " closure"
-        )
+    InvalidArgument if it has none, or one that is none of the model's."""
     for stranger in _torch_optim.strangers(optimizer, tensors):
         raise errors.InvalidArgument(
             f"{stranger}; allowed: those of the model that is given, such as an nn.ModuleDict of"
@@ -39,6 +30,18 @@ def parameters_of(optimizer: torch.optim.Optimizer, tensors: list[ModelTensor]) 
             " least"
         )
     return owned
+
+
+def require_no_closure(optimizer: torch.optim.Optimizer) -> None:
+    """Errors: InvalidArgument if the optimizer cannot be stepped without a closure."""
+    step = inspect.signature(optimizer.step).parameters.get("closure")
+    is_lbfgs = isinstance(optimizer, torch.optim.LBFGS)
+    if is_lbfgs or (step is not None and step.default is inspect.Parameter.empty):
+        raise errors.InvalidArgument(
+            f"optimizer: {type(optimizer).__name__} computes gradients several times in a step, by"
+            " its closure, and they would be this worker's; allowed: one whose step() needs no"
+            " closure"
+        )
 
 
 def text_of(optimizer: torch.optim.Optimizer) -> str:

@@ -283,10 +283,11 @@ TEST_CASE("with MEAN the workers have the rule, and the shards no parameters") {
   CHECK(ErrorOf(config, {"optimizer.learning_rate=1"}) ==
         "--set optimizer.learning_rate=1: optimizer.learning_rate: is given, and optimizer.kind is "
         "MEAN, where the workers' own optimizers have the rule; allowed: without it");
-  CHECK(absl::StrContains(ErrorWithMore("optimizer { kind: MEAN }"),
-                          "optimizer.kind: is MEAN, allowed: SGD, MOMENTUM, NESTEROV, ADAM, "
-                          "ADAGRAD, ADAMW, RMSPROP, RMSPROP_MOMENTUM, ADAM_AMSGRAD, "
-                          "ADAMW_AMSGRAD, LION, DELAYED_NESTEROV; MEAN only with model.from_workers"));
+  CHECK(absl::StrContains(
+      ErrorWithMore("optimizer { kind: MEAN }"),
+      "optimizer.kind: is MEAN, allowed: SGD, MOMENTUM, NESTEROV, ADAM, "
+      "ADAGRAD, ADAMW, RMSPROP, RMSPROP_MOMENTUM, ADAM_AMSGRAD, "
+      "ADAMW_AMSGRAD, LION, DELAYED_NESTEROV; MEAN only with model.from_workers"));
   CHECK(ErrorWithMore("optimizer { stepped_by: 'x' }") ==
         "f:17: optimizer.stepped_by: has no effect with SGD, allowed: only with MEAN");
 }

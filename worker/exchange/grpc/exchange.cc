@@ -262,9 +262,10 @@ absl::Status Exchange::PushPull(int64_t iteration, absl::Span<const float> gradi
 
 absl::Status Exchange::Begin(int64_t iteration, absl::Span<const float> gradients,
                              absl::Span<float> parameters) {
-  return BeginAt(static_cast<uint64_t>(iteration),
-                 {.skip = gradients.empty(), .hyperparameters = hyperparameters_}, gradients,
-                 parameters);
+  return BeginAt(
+      static_cast<uint64_t>(iteration),
+      {.skip = gradients.empty(), .weight = weight_, .hyperparameters = hyperparameters_},
+      gradients, parameters);
 }
 
 absl::Status Exchange::Begin(ExchangeKind kind, absl::Span<const float> pushed,

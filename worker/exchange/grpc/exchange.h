@@ -140,6 +140,10 @@ class Exchange final : public TrainingExchange {
     hyperparameters_ = std::move(by_tensor);
   }
 
+  // How much this worker's gradients, which have been multiplied by it, count in the mean from the
+  // next iteration on.
+  void SetWeight(float weight) { weight_ = weight; }
+
   // Pushes every chunk of `gradients`, front layers first, and receives the updated chunks into
   // `parameters`. If `gradients` is empty, the worker takes part without contributing (`skip`).
   // Blocks. The buffers are in use until it returns or, after an error, until Leave returns.
@@ -268,6 +272,7 @@ class Exchange final : public TrainingExchange {
   ViewLink* const view_link_;
 
   std::vector<Hyperparameters> hyperparameters_;  // by tensor, or empty
+  float weight_ = 1;
   bool leave_called_ = false;
   uint64_t retold_in_ = 0;  // the view; used by the watcher
 

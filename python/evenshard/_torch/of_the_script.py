@@ -1,0 +1,67 @@
+"""What evenshard.DistributedOptimizer and evenshard.LocalSteps have in common: an optimizer of the
+script, which steps in this process."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from evenshard import errors
+from evenshard._torch.training import Training
+
+
+class OfTheScript(Training, torch.optim.Optimizer):
+    """Does as an optimizer of torch.optim by the one that was given, `_optimizer`. Its own step is
+    `_step_given`."""
+
+    # GradScaler leaves it to step() to look for infinities and to divide.
+    _step_supports_amp_scaling = True
+    _optimizer: torch.optim.Optimizer
+    _step_given: Callable[..., Any]
+
+    def _step_scaled(self, is_infinite, scale, *arguments):
+        """Steps by the gradients, divided by `scale` unless it is None, as GradScaler asks for.
+        Returns what the step has returned."""
+        if is_infinite:
+            return None
+        for i in self._trained if scale is not None else ():
+            if (gradient := self._tensors[i].tensor.grad) is not None:
+                gradient.div_(scale)
+        # By these a scheduler of the given optimizer sees whether that has stepped.
+        for name, value in ("_step_count", 1), ("_opt_called", True):
+            setattr(self._optimizer, name, value)
+        return self._step_given(*arguments)
+
+    @property
+    def param_groups(self) -> list[dict]:  # type: ignore[override]
+        return self._optimizer.param_groups
+
+    @property
+    def state(self) -> Any:
+        return self._optimizer.state
+
+    @property
+    def defaults(self) -> dict:
+        return self._optimizer.defaults
+
+    def zero_grad(self, *arguments, **options) -> None:
+        self._optimizer.zero_grad(*arguments, **options)
+
+    def state_dict(self) -> dict:
+        """The given optimizer's."""
+        return self._optimizer.state_dict()
+
+    def load_state_dict(self, state_dict: dict) -> None:
+        """As with the given optimizer."""
+        self._optimizer.load_state_dict(state_dict)
+
+    def add_param_group(self, param_group: dict) -> None:
+        raise errors.FailedPrecondition(
+            "add_param_group: the workers have agreed on their optimizers already; allowed: all"
+            f" groups before evenshard.{type(self).__name__} is made"
+        )
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__} of {self._optimizer!r}"

@@ -1,0 +1,246 @@
+"""evenshard.LocalSteps against DiLoCo in one process, and what of a script it refuses."""
+
+import unittest
+
+from tests.python import fixture
+from tests.python.script import outcomes_of
+
+torch = fixture.torch
+if torch is not None:
+    from torch import nn
+
+    import evenshard
+
+_WORKERS = 3
+_LOCAL = {"update": "policy: SYNC deterministic: true"}
+
+
+def _model():
+    torch.manual_seed(5)
+    # A bias before the norm would have gradients of rounding alone, which AdamW makes large.
+    return nn.Sequential(nn.Linear(6, 8, bias=False), nn.BatchNorm1d(8), nn.ReLU(), nn.Linear(8, 5))
+
+
+def _inner(model):
+    return torch.optim.AdamW(model.parameters(), lr=0.02, weight_decay=0.1)
+
+
+def _backward(model, batch):
+    inputs, targets = batch
+    nn.functional.mse_loss(model(inputs), targets).backward()
+
+
+def _batch(rank, step):
+    draw = torch.Generator().manual_seed(100 * step + rank)
+    return torch.randn(4, 6, generator=draw), torch.randn(4, 5, generator=draw)
+
+
+def _trains(steps, length, **options):
+    """A script with rounds of `steps` steps. Returns its values at the end."""
+    def habit(script):
+        rank = script.ranks[0]
+        model = _model()
+        with torch.no_grad():
+            for parameter in model.parameters():
+                parameter.add_(rank)  # rank 0's count
+        inner = _inner(model)
+        optimizer = evenshard.LocalSteps(model, inner, steps=steps, **options)
+        scheduler = torch.optim.lr_scheduler.StepLR(inner, 2, 0.9)
+        for step in range(optimizer.iteration, length):
+            optimizer.zero_grad()
+            _backward(model, _batch(rank, step))
+            optimizer.step()
+            scheduler.step()
+        optimizer.close()
+        return model.state_dict(), optimizer.iteration
+    return habit
+
+
+def _reference(steps, length, outer):
+    """DiLoCo (Douillard et al. 2023, algorithm 1), with all workers in one process."""
+    shared = _model()
+    workers = [_model() for _ in range(_WORKERS)]
+    inner = [_inner(model) for model in workers]
+    schedulers = [torch.optim.lr_scheduler.StepLR(each, 2, 0.9) for each in inner]
+    outer = outer(shared.parameters())
+    for step in range(length):
+        for rank, model in enumerate(workers):
+            inner[rank].zero_grad()
+            _backward(model, _batch(rank, step))
+            inner[rank].step()
+            schedulers[rank].step()
+        if (step + 1) % steps and step + 1 < length:
+            continue
+        with torch.no_grad():
+            for i, parameter in enumerate(shared.parameters()):
+                own = [list(model.parameters())[i] for model in workers]
+                parameter.grad = torch.stack([parameter - each for each in own]).mean(0)
+            outer.step()
+            for name, value in shared.state_dict().items():
+                own = [model.state_dict()[name] for model in workers]
+                if "running" in name:
+                    value.copy_(torch.stack(own).mean(0))
+                elif "num_batches" in name:
+                    value.copy_(own[0])
+            for model in workers:
+                model.load_state_dict(shared.state_dict())
+    return shared.state_dict()
+
+
+def _refusals(calls):
+    """Makes LocalSteps wrongly, and returns what it says."""
+    def habit(script):
+        said = []
+        for call in calls:
+            try:
+                call(_model())
+            except evenshard.Error as error:
+                said.append(str(error))
+        # The run ends in order.
+        model = _model()
+        optimizer = evenshard.LocalSteps(model, _inner(model), steps=1)
+        _backward(model, _batch(0, 0))
+        optimizer.step()
+        optimizer.close()
+        return said
+    return habit
+
+
+@unittest.skipIf(torch is None, "PyTorch is not installed: local steps")
+class LocalStepsTest(unittest.TestCase):
+    def _values(self, habit, schedule="BACKWARD", **more):
+        ends = outcomes_of(habit, schedule, _WORKERS, **{**_LOCAL, **more})
+        for end in ends:
+            self.assertIsNone(end.error, end.trace)
+        return [end.value for end in ends]
+
+    def _assert_close(self, values, expected):
+        for name, value in expected.items():
+            torch.testing.assert_close(values[name], value, rtol=1e-4, atol=1e-5, msg=name)
+
+    def test_rounds_are_those_of_diloco(self):
+        outer = lambda parameters: torch.optim.SGD(  # noqa: E731
+            parameters, lr=0.6, momentum=0.9, nesterov=True
+        )
+        # The last round is a shorter one, which close() exchanges.
+        expected = _reference(4, 14, outer)
+        for schedule in ("BACKWARD", "SEQUENTIAL"):
+            with self.subTest(schedule):
+                values = self._values(_trains(4, 14), schedule)
+                for state, iteration in values:
+                    self._assert_close(state, expected)
+                    self.assertEqual(iteration, 16)
+                self.assertTrue(all(
+                    torch.equal(value, values[0][0][name])
+                    for state, _ in values for name, value in state.items()
+                ))
+
+    def test_the_outer_optimizer_is_given(self):
+        outer = lambda parameters: torch.optim.SGD(parameters, lr=1)  # noqa: E731
+        values = self._values(_trains(3, 6, outer_learning_rate=1, outer_momentum=0))
+        self._assert_close(values[0][0], _reference(3, 6, outer))
+
+    def test_asynchronous_workers_train(self):
+        for update in ("policy: ASYNC", "policy: SSP staleness: 1"):
+            with self.subTest(update):
+                values = self._values(_trains(3, 12, outer_learning_rate=0.5), update=update)
+                for state, _ in values:
+                    self.assertTrue(all(value.isfinite().all() for value in state.values()))
+
+    def test_a_round_ends_after_seconds(self):
+        def habit(script):
+            model = _model()
+            optimizer = evenshard.LocalSteps(model, _inner(model), steps=50, seconds=0.001)
+            behind = []
+            for step in range(4):
+                _backward(model, _batch(script.ranks[0], step))
+                optimizer.step()
+                behind.append(optimizer.iteration)
+                while optimizer.iteration % 50:  # it was faster
+                    _backward(model, _batch(script.ranks[0], step))
+                    optimizer.step()
+            return optimizer.iteration
+        self.assertEqual(self._values(habit), [200] * _WORKERS)
+
+    def test_a_batch_that_is_given_up_counts_for_nothing(self):
+        def habit(script):
+            model = nn.Linear(1, 1, bias=False)
+            with torch.no_grad():
+                model.weight.fill_(1)
+            inner = torch.optim.SGD(model.parameters(), lr=1)
+            optimizer = evenshard.LocalSteps(
+                model, inner, steps=2, outer_learning_rate=1, outer_momentum=0
+            )
+            rank = script.ranks[0]
+            for step in range(2):
+                optimizer.zero_grad()
+                (model.weight * (rank + 1)).sum().backward()
+                if rank == 0 or (rank == 1 and step == 0):
+                    optimizer.step()
+                else:
+                    optimizer.abandon()
+            return model.weight.item()
+        # Worker 0 has come to -1 by two steps and worker 1 to -1 by one; worker 2 has taken none.
+        self.assertEqual(self._values(habit, shards=1), [-1] * _WORKERS)
+
+    def test_what_makes_no_sense_is_refused(self):
+        def optimizer(model):
+            return torch.optim.SGD(model.parameters(), lr=0.1)
+
+        calls = {
+            "steps: is not given, nor does the config have local":
+                lambda m: evenshard.LocalSteps(m, optimizer(m)),
+            "local.steps: is 0, allowed: at least 1":
+                lambda m: evenshard.LocalSteps(m, optimizer(m), steps=0),
+            "steps: is 1.5, allowed: a whole number of at least 1":
+                lambda m: evenshard.LocalSteps(m, optimizer(m), steps=1.5),
+            "seconds: is given without steps":
+                lambda m: evenshard.LocalSteps(m, optimizer(m), seconds=1),
+            "local.seconds: is -1, allowed: 0 to":
+                lambda m: evenshard.LocalSteps(m, optimizer(m), steps=2, seconds=-1),
+            "optimizer.learning_rate: is 0.001, allowed: 0.02 to 2 with local steps":
+                lambda m: evenshard.LocalSteps(
+                    m, optimizer(m), steps=2, outer_learning_rate=0.001
+                ),
+            "optimizer: is a Sequential, allowed: an optimizer of torch.optim":
+                lambda m: evenshard.LocalSteps(optimizer(m), m, steps=2),
+            "exchange.schedule: is FULL":
+                lambda m: evenshard.LocalSteps(
+                    m, optimizer(m), steps=2, overrides=["exchange.schedule=FULL"]
+                ),
+        }
+        for said in self._values(_refusals(calls.values())):
+            self.assertEqual(len(said), len(calls), said)
+            for expected, text in zip(calls, said):
+                self.assertIn(expected, text)
+
+    def test_what_belongs_to_each_iteration_is_refused(self):
+        def habit(script):
+            model = _model()
+            optimizer = evenshard.LocalSteps(model, _inner(model), steps=2)
+            said = []
+            for call in (optimizer.join, optimizer._given.step,
+                         lambda: optimizer.add_param_group({"params": []})):
+                try:
+                    call()
+                except evenshard.Error as error:
+                    said.append(str(error))
+            for step in range(2):
+                _backward(model, _batch(0, step))
+                optimizer.step()
+            return said
+        for said in self._values(habit):
+            self.assertIn("join(): with local steps all workers take the same number", said[0])
+            self.assertIn("was handed over to evenshard.LocalSteps", said[1])
+            self.assertIn("all groups before evenshard.LocalSteps is made", said[2])
+
+    def test_other_numbers_of_steps_are_another_run(self):
+        def habit(script):
+            model = _model()
+            evenshard.LocalSteps(model, _inner(model), steps=2 + script.ranks[0])
+        ends = outcomes_of(habit, "BACKWARD", 2, **_LOCAL)
+        self.assertTrue(any("local" in str(end.error) for end in ends), ends)
+
+
+if __name__ == "__main__":
+    unittest.main()
