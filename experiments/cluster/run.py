@@ -67,6 +67,66 @@ class _Process:
         hosts.end(self._popen)
 
 
+class Started:
+    """The processes of a run. `psctl(verb, *arguments)` returns what that prints."""
+
+    def __init__(self, net, config, programs, folder, stack):
+        self.net = net
+        self._programs = programs
+        self._folder = folder
+        self._stack = stack
+        for host in {net.control, *net.shard_hosts, *net.worker_hosts}:
+            host.write(_CONFIG, config)
+        self.shards = []
+        self.workers = []
+
+    def start(self, name, host, command):
+        log = os.path.join(self._folder, f"{name.replace(' ', '')}.log")
+        process = _Process(name, host, command, log)
+        self._stack.callback(process.close)
+        return process
+
+    def _begin(self, name, host, program, *arguments):
+        command = [host.program(program), f"--config={host.path(_CONFIG)}", *arguments]
+        return self.start(name, host, command)
+
+    def start_shards(self):
+        self.shards = [
+            self._begin(f"ps {i}", host, self._programs.ps, f"--shard={i}")
+            for i, host in enumerate(self.net.shard_hosts)
+        ]
+
+    def start_workers(self):
+        self.workers = [
+            self._begin(
+                f"worker {i}", host, self._programs.worker, f"--rank={i}",
+                f"--summary={host.path(f'worker{i}.json')}",
+            )
+            for i, host in enumerate(self.net.worker_hosts)
+        ]
+
+    def wait(self, deadline, on_tick):
+        _wait(self.workers, self.shards, deadline, on_tick)
+
+    def psctl(self, verb, *arguments):
+        return _psctl(self.net.control, self._programs.psctl, verb, *arguments)
+
+    def shut_down(self):
+        """Ends the shards, and returns the workers' summaries."""
+        self.psctl("shutdown")
+        for shard in self.shards:
+            try:
+                code = shard.wait(_PSCTL_SECONDS)
+            except subprocess.TimeoutExpired:
+                raise shard.error("does not end") from None
+            if code != 0:
+                raise shard.error(f"ended with exit code {code}")
+        return [
+            _json(host.read(f"worker{i}.json"), f"the summary of worker {i}")
+            for i, host in enumerate(self.net.worker_hosts)
+        ]
+
+
 def execute(kind, experiment, run, programs, folder, on_tick):
     """Does a run and returns its result (see `_result`). Files go to `folder`. `on_tick` is called
     about once a second. Raises RunError, HostError, NetworkError."""
@@ -75,58 +135,24 @@ def execute(kind, experiment, run, programs, folder, on_tick):
     with contextlib.ExitStack() as stack:
         net = stack.enter_context(network.make(kind, experiment, run, folder))
         config = matrix.cluster_config(experiment, run, net.addresses)
-        for host in {net.control, *net.shard_hosts, *net.worker_hosts}:
-            host.write(_CONFIG, config)
-
-        def start_process(name, host, command):
-            log = os.path.join(folder, f"{name.replace(' ', '')}.log")
-            process = _Process(name, host, command, log)
-            stack.callback(process.close)
-            return process
-
-        def begin(name, host, program, *arguments):
-            command = [host.program(program), f"--config={host.path(_CONFIG)}", *arguments]
-            return start_process(name, host, command)
-
+        started = Started(net, config, programs, folder, stack)
         for endpoint in experiment.proto.cluster.recovery.etcd.endpoint:
             data = stack.enter_context(tempfile.TemporaryDirectory())
-            start_process("etcd", net.control, _etcd(endpoint, data))
-        shards = [
-            begin(f"ps {i}", host, programs.ps, f"--shard={i}")
-            for i, host in enumerate(net.shard_hosts)
-        ]
+            started.start("etcd", net.control, _etcd(endpoint, data))
+        started.start_shards()
         watches = []
         for machine in net.machines:
             watches.append(ProcessorWatch(machine))
             stack.callback(watches[-1].close)
-        workers = [
-            begin(
-                f"worker {i}", host, programs.worker, f"--rank={i}",
-                f"--summary={host.path(f'worker{i}.json')}",
-            )
-            for i, host in enumerate(net.worker_hosts)
-        ]
-        _wait(workers, shards, start + experiment.proto.run_seconds, on_tick)
-        stats = _json(
-            _psctl(net.control, programs.psctl, "stats", "--format=json"), "what psctl stats said"
-        )
+        started.start_workers()
+        started.wait(start + experiment.proto.run_seconds, on_tick)
+        stats = _json(started.psctl("stats", "--format=json"), "what psctl stats said")
         if experiment.proto.cluster.recovery.replicas:
-            view = _psctl(net.control, programs.psctl, "view", "--format=json")
+            view = started.psctl("view", "--format=json")
             _check_replicas(_json(view, "what psctl view said")["view"])
-        _psctl(net.control, programs.psctl, "shutdown")
-        for shard in shards:
-            try:
-                code = shard.wait(_PSCTL_SECONDS)
-            except subprocess.TimeoutExpired:
-                raise shard.error("does not end") from None
-            if code != 0:
-                raise shard.error(f"ended with exit code {code}")
-        summaries = [
-            _json(host.read(f"worker{i}.json"), f"the summary of worker {i}")
-            for i, host in enumerate(net.worker_hosts)
-        ]
+        summaries = started.shut_down()
         result = _result(experiment, summaries, stats)
-        end = max(worker.ended for worker in workers)
+        end = max(worker.ended for worker in started.workers)
         for watch in watches:
             watch.close()
         uses = [watch.use(end - sum(result["iteration_seconds"]), end) for watch in watches]
