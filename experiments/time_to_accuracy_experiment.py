@@ -1,6 +1,7 @@
 """Trains a config with several update modes, and says when each had an accuracy; see docs/modes.md.
 
-    bazel run -c opt //experiments:time_to_accuracy -- --config=configs/modes_mnist.textproto --slow=4
+    bazel run -c opt //experiments:time_to_accuracy -- --slow=4 \\
+        --config=configs/modes_mnist.textproto
 
 The parameters are taken from the shards meanwhile, with `psctl save`, and evaluated on the test
 images afterwards, so that no worker stops for it. The time counts from the first update. Needs

@@ -118,8 +118,8 @@ class LocalSteps(OfTheScript):
 
     @property
     def iteration(self) -> int:
-        """How many steps lie behind this worker: `steps` for each round, and those since. Above 0 at
-        the start if it, or the run, was started again."""
+        """How many steps lie behind this worker: `steps` for each round, and those since. Above 0
+        at the start if it, or the run, was started again."""
         return self._exchange.iteration * self._steps + self._done
 
     def step(self, closure: Callable | None = None, **options) -> Any:
