@@ -43,15 +43,15 @@ absl::Status Server::StartHost() {
   if (recovery.replicas() > 0) {
     replica_client_ = std::make_unique<ReplicaClient>(&config.proto().limits());
   }
-  if (config.clips_mean()) {
+  if (config.clips_mean() || config.has_quorum()) {
     RETURN_IF_ERROR(CheckPorts());
-    norm_client_ = std::make_unique<NormClient>(&config.proto().limits());
+    agreement_client_ = std::make_unique<AgreementClient>(&config.proto().limits());
   }
   SlotHost::Options host{.config = &config,
                          .clock = options_.clock,
                          .has_views = options_.view_link != nullptr,
                          .transport = replica_client_.get(),
-                         .norms = norm_client_.get(),
+                         .agreements = agreement_client_.get(),
                          .storage = recovery.has_checkpoint() ? &storage_ : nullptr,
                          .start = options_.start,
                          .on_primary =
@@ -76,7 +76,7 @@ absl::Status Server::StartHost() {
   admin_service_ = std::make_unique<AdminService>(&config, host_.get(), options_.shard,
                                                   options_.request_shutdown);
   replication_service_ = std::make_unique<ReplicationService>(host_.get());
-  norm_service_ = std::make_unique<NormService>(host_.get());
+  agreement_service_ = std::make_unique<AgreementService>(host_.get());
   return absl::OkStatus();
 }
 
@@ -87,8 +87,10 @@ absl::Status Server::CheckPorts() const {
   return config.FieldError(
       "shard[0].address",
       absl::StrCat("is \"", config.address(0),
-                   "\" with update.clip_global_norm, and the other shards must find it, allowed: a "
-                   "port above 0, or a start by launch, which chooses one"));
+                   "\" with ",
+                   config.has_quorum() ? "update.policy QUORUM" : "update.clip_global_norm",
+                   ", and the other shards must find it, allowed: a port above 0, or a start by "
+                   "launch, which chooses one"));
 }
 
 absl::Status Server::Listen() {
@@ -104,7 +106,7 @@ absl::Status Server::Listen() {
   builder.RegisterService(parameter_service_.get());
   builder.RegisterService(admin_service_.get());
   if (replica_client_ != nullptr) builder.RegisterService(replication_service_.get());
-  if (norm_client_ != nullptr) builder.RegisterService(norm_service_.get());
+  if (agreement_client_ != nullptr) builder.RegisterService(agreement_service_.get());
   ASSIGN_OR_RETURN(listener_, Listener::Start(&builder, config.process_address(options_.shard),
                                               absl::StrCat("shard ", options_.shard)));
   return absl::OkStatus();
@@ -168,7 +170,7 @@ void Server::Shutdown() {
   ForEachShard([&reason](Shard& shard) { shard.Close(reason); });
   parameter_service_->EndStreams(reason);
   replication_service_->EndStreams(reason);
-  norm_service_->EndCalls(reason);
+  agreement_service_->EndCalls(reason);
   // Calls and checkpoints that have not ended by this deadline are given up, and the second that is
   // left of limits.shutdown_seconds is for that.
   const absl::Duration rest =
@@ -182,7 +184,7 @@ void Server::Watch() {
   // A limit is exceeded by a tenth at most.
   const absl::Duration checks =
       absl::Seconds(std::min(options_.config->proto().limits().exchange_seconds() / 10, 1.0));
-  // Streams to replicas, checkpoints, handovers and reports of norms do not wait longer than this.
+  // Streams to replicas, checkpoints, handovers and reports to slot 0 do not wait longer than this.
   const bool ticks = options_.config->proto().has_recovery() || options_.config->clips_mean();
   const absl::Duration period = ticks ? std::min(checks, absl::Milliseconds(100)) : checks;
   uint64_t bytes_before = 0;

@@ -20,8 +20,8 @@
 #include "server/rpc/admin_service.h"
 #include "server/rpc/listener.h"
 #include "server/rpc/parameter_service.h"
-#include "server/rpc/peers/norm_client.h"
-#include "server/rpc/peers/norm_service.h"
+#include "server/rpc/peers/agreement_client.h"
+#include "server/rpc/peers/agreement_service.h"
 #include "server/rpc/peers/replica_client.h"
 #include "server/rpc/peers/replication_service.h"
 #include "server/shard/shard.h"
@@ -101,12 +101,12 @@ class Server {
   const Options options_;
   RealStorage storage_;
   std::unique_ptr<ReplicaClient> replica_client_;  // null without replicas
-  std::unique_ptr<NormClient> norm_client_;        // null unless the config clips the mean
+  std::unique_ptr<AgreementClient> agreement_client_;        // null unless slots agree on something
   std::unique_ptr<SlotHost> host_;
   std::unique_ptr<ParameterService> parameter_service_;
   std::unique_ptr<AdminService> admin_service_;
   std::unique_ptr<ReplicationService> replication_service_;
-  std::unique_ptr<NormService> norm_service_;
+  std::unique_ptr<AgreementService> agreement_service_;
   std::unique_ptr<Listener> listener_;
   mutable absl::Mutex views_mutex_;
   absl::Status views_ended_ ABSL_GUARDED_BY(views_mutex_);

@@ -46,7 +46,11 @@ class Config {
   // at the first iteration of a run with model.from_workers.
   bool IsInitial(uint64_t iteration) const { return iteration == 0 && is_from_workers(); }
 
-  // Whether the shards clip the mean gradient by its norm over all parameters (SYNC with
+  // Whether workers have iterations in common: under SYNC and QUORUM.
+  bool is_synchronous() const { return IsSynchronous(proto_.update()); }
+  // Whether an update is made without waiting for all workers of its iteration: under QUORUM.
+  bool has_quorum() const { return proto_.update().policy() == Update::QUORUM; }
+  // Whether the shards clip the mean gradient by its norm over all parameters (SYNC and QUORUM with
   // update.clip_global_norm). Under ASYNC workers clip their own gradients.
   bool clips_mean() const { return ClipsMean(proto_); }
   // How long a chunk waits for the slowest worker: limits.exchange_seconds. If the config does not

@@ -100,6 +100,12 @@ void SetDefaults(ClusterConfig* config) {
     config->mutable_update()->set_policy(Update::SYNC);
     config->mutable_update()->clear_staleness();
   }
+  if (config->update().policy() == Update::QUORUM &&
+      config->update().quorum() == config->workers()) {
+    config->mutable_update()->set_policy(Update::SYNC);
+    config->mutable_update()->clear_quorum();
+    config->mutable_update()->clear_grace();
+  }
   if (config->has_local()) SetOuterDefaults(config);
   if (config->optimizer().kind() == OptimizerConfig::DELAYED_NESTEROV &&
       !config->optimizer().has_delay()) {
@@ -118,6 +124,10 @@ void SetDefaults(ClusterConfig* config) {
   // A shard that lost its role unawares could go on writing to memory that it shares with a worker.
   // Only launch makes sure that such a shard has ended.
   if (config->recovery().has_etcd()) config->mutable_exchange()->set_shared_memory(false);
+  // A worker may have gone on without the reply that a shard is about to write to its memory.
+  if (config->update().policy() == Update::QUORUM) {
+    config->mutable_exchange()->set_shared_memory(false);
+  }
 }
 
 ClusterConfig ContractOf(ClusterConfig config) {

@@ -23,9 +23,15 @@ inline bool IsAsynchronous(const Update& update) {
          (update.policy() == Update::SSP && update.staleness() > 0);
 }
 
+// Whether an update is the mean of several workers' gradients of one iteration, so that workers have
+// iterations in common. QUORUM with all workers becomes SYNC (SetDefaults).
+inline bool IsSynchronous(const Update& update) {
+  return update.policy() == Update::SYNC || update.policy() == Update::QUORUM;
+}
+
 // Whether the shards clip the mean gradient by its norm (Config::clips_mean).
 inline bool ClipsMean(const ClusterConfig& config) {
-  return config.update().policy() == Update::SYNC && config.update().clip_global_norm() > 0;
+  return IsSynchronous(config.update()) && config.update().clip_global_norm() > 0;
 }
 
 // Implements Config::Contract. REQUIRES: SetDefaults has set the defaults.

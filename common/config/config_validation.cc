@@ -110,6 +110,42 @@ void ValidateRates(const ClusterConfig& config, FieldProblems* problems) {
   }
 }
 
+void ValidateQuorum(const ClusterConfig& config, FieldProblems* problems) {
+  const Update& update = config.update();
+  const bool is_quorum = update.policy() == Update::QUORUM;
+  const auto validate_use = [&](bool is_set, const char* field) {
+    ValidateUse(is_set, is_quorum, field, "update.policy", Update::Policy_Name(update.policy()),
+                "QUORUM", problems);
+  };
+  validate_use(update.has_quorum(), "update.quorum");
+  validate_use(update.has_grace(), "update.grace");
+  problems->Require(IsAtLeastZero(update.grace()), "update.grace", update.grace(), kAtLeastZero);
+  if (!is_quorum) return;
+  if (!update.has_quorum()) {
+    problems->Add("update.quorum",
+                  absl::StrCat("is missing with policy QUORUM, allowed: 1 to ", config.workers(),
+                               ", how many workers' gradients an update needs (", config.workers(),
+                               ", all of them, is SYNC)"),
+                  {"update.policy", "workers"});
+  } else {
+    problems->Require(update.quorum() >= 1 && update.quorum() <= config.workers(), "update.quorum",
+                      update.quorum(),
+                      absl::StrCat("1 to ", config.workers(), ", the number of workers"),
+                      {"workers"});
+  }
+  const auto refuse = [&](bool is_set, const char* field, const char* value, const char* allowed) {
+    if (!is_set) return;
+    problems->Add(field, absl::StrCat("is ", value, " with policy QUORUM, ", allowed),
+                  {"update.policy"});
+  };
+  refuse(config.model().has_from_workers(), "model.from_workers", "set",
+         "under which a worker whose gradient is dropped goes on at a later iteration, as the "
+         "`worker` program can and other programs cannot, allowed: with SYNC, SSP or ASYNC");
+  refuse(config.partition().scheme() == Partition::AUTO, "partition.scheme", "AUTO",
+         "which chooses by simulations of updates that wait for all workers, allowed: "
+         "LAYER_BASED, MEMORY_BASED, STRIPED");
+}
+
 void ValidateUpdate(const Update& update, FieldProblems* problems) {
   if (update.policy() == Update::POLICY_UNSPECIFIED) {
     problems->Add("update.policy", Missing(update, "policy"));
@@ -117,7 +153,7 @@ void ValidateUpdate(const Update& update, FieldProblems* problems) {
   if (update.deterministic() && IsAsynchronous(update)) {
     problems->Add("update.deterministic",
                   absl::StrCat("is true with policy ", Update::Policy_Name(update.policy()),
-                               ", allowed: only with SYNC"),
+                               ", allowed: only with SYNC and QUORUM"),
                   {"update.policy"});
   }
   const bool is_ssp = update.policy() == Update::SSP;
@@ -288,6 +324,7 @@ void ValidateFields(const ClusterConfig& config, FieldProblems* problems) {
   ValidateRates(config, problems);
   problems->RequireRange("workers", config.workers(), 1, kMaxWorkers);
   ValidateUpdate(config.update(), problems);
+  ValidateQuorum(config, problems);
   ValidateOptimizer(config, problems);
   if (config.model().has_from_workers()) {
     ValidateFromWorkers(config, problems);

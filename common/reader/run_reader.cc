@@ -77,7 +77,7 @@ struct RunReader::Attempt {
 };
 
 bool RunReader::IsSync() const {
-  return options_.config->proto().update().policy() == Update::SYNC;
+  return options_.config->is_synchronous();
 }
 
 absl::StatusOr<int64_t> RunReader::Pull(

@@ -236,6 +236,7 @@ HeaderWriter Written(const GradientHeader& header, size_t data_bytes) {
   writer.Optional(17, header.assigned);
   writer.Varint(18, header.steps);
   writer.Varint(19, header.staleness);
+  writer.Varint(20, header.onlooks);
   if (header.weight != 1) writer.Float(21, header.weight);
   writer.Data(data_bytes);
   return writer;
@@ -253,6 +254,8 @@ HeaderWriter Written(const ParameterHeader& header, size_t data_bytes) {
   writer.Varint(8, header.assignments);
   writer.Varint(9, header.recent_assignments);
   writer.Varint(10, header.steps);
+  writer.Varint(11, header.dropped);
+  writer.Varint(12, header.next_iteration);
   writer.Data(data_bytes);
   return writer;
 }
@@ -298,6 +301,8 @@ absl::StatusOr<Decoded<GradientHeader>> DecodeGradientChunk(const Segments& mess
         return Store(reader.Varint(), &header.steps);
       case Tag(19, kVarint):
         return Store(reader.Varint(), &header.staleness);
+      case Tag(20, kVarint):
+        return Store(reader.Varint(), &header.onlooks);
       case Tag(21, kFixed32):
         return StoreFloat(reader.Fixed(4), &header.weight);
       case Tag(kDataField, kBytes):
@@ -335,6 +340,10 @@ absl::StatusOr<Decoded<ParameterHeader>> DecodeParameterChunk(const Segments& me
         return Store(reader.Varint(), &header.recent_assignments);
       case Tag(10, kVarint):
         return Store(reader.Varint(), &header.steps);
+      case Tag(11, kVarint):
+        return Store(reader.Varint(), &header.dropped);
+      case Tag(12, kVarint):
+        return Store(reader.Varint(), &header.next_iteration);
       case Tag(kDataField, kBytes):
         return StoreBytes(reader, &out.data);
       default:

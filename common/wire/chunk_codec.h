@@ -50,6 +50,7 @@ struct GradientHeader {
   std::optional<uint32_t> assigned = {};
   uint64_t steps = 0;
   uint32_t staleness = 0;
+  bool onlooks = false;
   float weight = 1;
 
   bool has_data() const { return !skip && !absent; }
@@ -67,11 +68,15 @@ struct ParameterHeader {
   uint64_t assignments = 0;
   uint64_t recent_assignments = 0;
   uint64_t steps = 0;
+  bool dropped = false;
+  uint64_t next_iteration = 0;
+
+  bool has_data() const { return !unchanged && !dropped; }
 };
 
 // The encoded fields of a header, followed by the tag and length of `data`. In a list, the tag and
 // length of the chunk come first. The longest is a GradientHeader in which every number has its
-// greatest length: 130 bytes.
+// greatest length: 133 bytes.
 class EncodedHeader {
  public:
   const char* data() const { return bytes_.data() + begin_; }
@@ -80,7 +85,7 @@ class EncodedHeader {
  private:
   friend class HeaderWriter;
   static constexpr size_t kLongestFrame = 11;  // a tag, and a length of 64 bits
-  std::array<char, kLongestFrame + 133> bytes_;
+  std::array<char, kLongestFrame + 136> bytes_;
   size_t begin_ = kLongestFrame;
   size_t end_ = kLongestFrame;
 };

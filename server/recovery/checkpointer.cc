@@ -7,6 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/types/span.h"
 #include "common/base/status_macros.h"
+#include "common/config/config_contract.h"
 #include "spdlog/spdlog.h"
 
 namespace evenshard {
@@ -61,7 +62,7 @@ void Checkpointer::FinishBy(absl::Time deadline) {
   }
 }
 
-bool Checkpointer::IsSync() const { return proto_.update().policy() == Update::SYNC; }
+bool Checkpointer::IsSync() const { return IsSynchronous(proto_.update()); }
 
 void Checkpointer::Adopt(const View& view) {
   absl::MutexLock lock(&mutex_);

@@ -1,4 +1,5 @@
 #include "server/recovery/cut_schedule.h"
+#include "common/config/config_contract.h"
 
 namespace evenshard {
 
@@ -17,7 +18,7 @@ Cut CutAt(const View& view, const ChunkClock& clock) {
 }
 
 uint64_t NumberOfCut(const ClusterConfig& config, const View& view, const Cut& cut) {
-  if (config.update().policy() != Update::SYNC) return cut.exchange;
+  if (!IsSynchronous(config.update())) return cut.exchange;
   const Recovery::Checkpoint& settings = config.recovery().checkpoint();
   return settings.has_every_iterations() ? cut.id.iteration / settings.every_iterations()
                                          : view.cuts();

@@ -146,7 +146,7 @@ std::optional<uint64_t> Replicator::Changed(int index, const StoredChunk& chunk,
     header.set_worker(change.workers[0]);
     header.set_iteration(clock.next_iteration[change.workers[0]]);
   }
-  SetNorm(clock, &header);
+  SetAgreed(clock, &header);
   header.set_encoding(change.encoding);
   header.set_scale(change.scale);
   header.set_rate_iteration(change.rate.iteration);
@@ -268,7 +268,7 @@ ReplicaMessage Replicator::StateOf(const StoredChunk& chunk) const {
   message.header.set_version(clock.version);
   message.header.set_iteration(clock.iteration);
   message.header.set_all_absent(clock.all_absent);
-  SetNorm(clock, &message.header);
+  SetAgreed(clock, &message.header);
   message.header.set_steps(clock.steps);
   message.header.set_assignments(clock.assignments);
   message.header.set_recent_assignments(clock.recent_assignments);
@@ -285,10 +285,16 @@ ReplicaMessage Replicator::StateOf(const StoredChunk& chunk) const {
   return message;
 }
 
-void Replicator::SetNorm(const ChunkClock& clock, ReplicaChunk* header) const {
+void Replicator::SetAgreed(const ChunkClock& clock, ReplicaChunk* header) const {
   const std::optional<AgreedNorm> norm = options_.store->agreed_norm();
   if (norm.has_value() && norm->iteration + 1 == clock.iteration) {
     header->set_squared_norm(norm->squared);
+  }
+  // Also one that no chunk was updated by yet: what it says of earlier iterations must not be lost.
+  if (const std::optional<AgreedSet> set = options_.store->agreed_set(); set.has_value()) {
+    header->mutable_quorum()->set_iteration(set->iteration);
+    header->mutable_quorum()->mutable_counted_before()->Add(set->counted_before.begin(),
+                                                            set->counted_before.end());
   }
 }
 

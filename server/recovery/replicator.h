@@ -120,8 +120,9 @@ class Replicator final : public ChunkObserver {
   void Confirm(const std::vector<Due>& due);
   // Sends states of chunks while there is room. Acquires chunks' locks.
   void FillMore();
-  // Adds the norm by which the chunk's last update was clipped, if it is known.
-  void SetNorm(const ChunkClock& clock, ReplicaChunk* header) const;
+  // Adds the norm by which the chunk's last update was clipped, and whose gradients count, if they
+  // are known.
+  void SetAgreed(const ChunkClock& clock, ReplicaChunk* header) const;
   ReplicaMessage StateOf(const StoredChunk& chunk) const ABSL_SHARED_LOCKS_REQUIRED(chunk.mutex);
 
   const Options options_;

@@ -69,7 +69,7 @@ absl::StatusOr<std::shared_ptr<SlotPrimary>> SlotHost::MakePrimary(
                                         .history = history,
                                         .transport = options_.transport,
                                         .storage = options_.storage,
-                                        .norms = this,
+                                        .agreements = this,
                                         .has_threads = options_.has_threads,
                                         .breaks_cuts = options_.breaks_cuts,
                                         .holds_roles = options_.holds_roles,
@@ -292,23 +292,23 @@ std::vector<std::shared_ptr<SlotPrimary>> SlotHost::Primaries() const {
   return primaries;
 }
 
-void SlotHost::Report(const ProcessId& decider, const NormReport& report,
-                      NormDecider::Answer answer) {
+void SlotHost::Report(const ProcessId& decider, const AgreementReport& report,
+                      AgreementDecider::Answer answer) {
   if (decider.process() == options_.self.process()) {
-    TakeNorm(report, std::move(answer));
+    TakeReport(report, std::move(answer));
   } else {
-    options_.norms->Report(decider, report, std::move(answer));
+    options_.agreements->Report(decider, report, std::move(answer));
   }
 }
 
-void SlotHost::TakeNorm(const NormReport& report, NormDecider::Answer answer) const {
+void SlotHost::TakeReport(const AgreementReport& report, AgreementDecider::Answer answer) const {
   std::shared_ptr<SlotPrimary> primary;
   {
     absl::MutexLock lock(&mutex_);
     if (const auto found = primaries_.find(0); found != primaries_.end()) primary = found->second;
   }
-  if (primary != nullptr && primary->decider() != nullptr) {
-    primary->decider()->Take(report, std::move(answer));
+  if (primary != nullptr) {
+    primary->TakeReport(report, std::move(answer));
   } else {
     answer(absl::UnavailableError(
         absl::StrCat("ps ", options_.self.process(), " is not primary of slot 0; try again")));

@@ -16,7 +16,7 @@
 #include "common/checkpoint/storage.h"
 #include "common/placement/planned_config.h"
 #include "proto/view.pb.h"
-#include "server/recovery/norm_reporter.h"
+#include "server/recovery/agreement_reporter.h"
 #include "server/recovery/replica.h"
 #include "server/recovery/slot_primary.h"
 #include "server/recovery/slot_replica.h"
@@ -33,7 +33,7 @@ namespace evenshard {
 //   - A replica that becomes primary goes on with what it has.
 //   - A replica that is not complete is filled by its primary (Replicator).
 //   - A primary that hands its slot over keeps what it has as the replica.
-class SlotHost : private NormTransport {
+class SlotHost : private AgreementTransport {
  public:
   struct Options {
     const PlannedConfig* config = nullptr;  // must outlive the host
@@ -42,9 +42,9 @@ class SlotHost : private NormTransport {
     bool has_views = false;        // otherwise Adopt is not called
     // Null without views or replicas. Must outlive the host.
     ReplicaTransport* transport = nullptr;
-    // Brings reports to other processes; null unless the config clips the mean. Must outlive the
-    // host.
-    NormTransport* norms = nullptr;
+    // Brings reports to other processes; null unless the config clips the mean or the policy is
+    // QUORUM. Must outlive the host.
+    AgreementTransport* agreements = nullptr;
     // Where checkpoints are; null if the config has none. Must outlive the host.
     Storage* storage = nullptr;
     // Without views: what the run begins from (View.generation, checkpoint, run and worker set).
@@ -84,8 +84,8 @@ class SlotHost : private NormTransport {
   std::shared_ptr<SlotReplica> Copy(int slot) const;
 
   // Takes a report of some slot's primary, if this process is primary of slot 0. See
-  // NormDecider::Take. Errors: also UNAVAILABLE if it is not.
-  void TakeNorm(const NormReport& report, NormDecider::Answer answer) const;
+  // AgreementDecider::Take. Errors: also UNAVAILABLE if it is not.
+  void TakeReport(const AgreementReport& report, AgreementDecider::Answer answer) const;
 
   // The state that the process announces to the coordinator.
   ProcessState State() const;
@@ -104,8 +104,8 @@ class SlotHost : private NormTransport {
   explicit SlotHost(const Options& options);
 
   // Those of the slots that it is primary of.
-  void Report(const ProcessId& decider, const NormReport& report,
-              NormDecider::Answer answer) override;
+  void Report(const ProcessId& decider, const AgreementReport& report,
+              AgreementDecider::Answer answer) override;
   // Returns the state of a slot with which the view's generation begins.
   absl::StatusOr<std::shared_ptr<ParameterStore>> LoadStore(int slot, const View& view) const;
   // Gives a slot the roles that it has in the view, or notes that its state cannot be read now.

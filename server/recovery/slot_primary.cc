@@ -4,8 +4,10 @@
 #include <utility>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
 #include "common/base/status_macros.h"
 #include "common/wire/chunk_codec.h"
+#include "server/update/norm_decider.h"
 
 namespace evenshard {
 namespace {
@@ -31,6 +33,7 @@ absl::StatusOr<std::unique_ptr<SlotPrimary>> SlotPrimary::Create(Options options
   const Options& own = primary->options_;
   SlotPrimary* const self = primary.get();
   if (own.config->clips_mean()) primary->MakeClipping();
+  if (own.config->has_quorum()) primary->MakeQuorum();
   std::vector<ChunkObserver*> observers;
   if (own.storage != nullptr) {
     primary->checkpointer_ = std::make_unique<Checkpointer>(Checkpointer::Options{
@@ -69,31 +72,63 @@ absl::StatusOr<std::unique_ptr<SlotPrimary>> SlotPrimary::Create(Options options
                                                    .store = own.store,
                                                    .observers = std::move(observers),
                                                    .clipping = primary->clipping_.get(),
+                                                   .quorum = primary->quorum_.get(),
                                                    .history = own.history,
                                                    .holds_roles = own.holds_roles}));
+  if (primary->timed_ != nullptr && own.has_threads) {
+    primary->timer_ = std::jthread([timed = primary->timed_] { timed->RunTimer(); });
+  }
   return primary;
 }
 
-SlotPrimary::~SlotPrimary() = default;
+SlotPrimary::~SlotPrimary() {
+  if (timed_ != nullptr) timed_->StopTimer();
+}
+
+std::shared_ptr<AgreementReporter> SlotPrimary::MakeReporter(AgreementSubject* subject) {
+  return std::make_shared<AgreementReporter>(AgreementReporter::Options{
+      .slot = options_.slot,
+      .subject = subject,
+      .transport = options_.agreements,
+      .clock = options_.clock,
+      .patience = absl::Seconds(options_.config->proto().limits().exchange_seconds()),
+      .on_known = [this] { ResumeAll(); },
+      .on_failure = [this](const absl::Status& failure) { shard_->Fail(failure); }});
+}
 
 void SlotPrimary::MakeClipping() {
   clipping_ =
       std::make_unique<Clipping>(Clipping::Options{.config = options_.config,
                                                    .slot = options_.slot,
                                                    .store = options_.store.get(),
-                                                   .on_part = [this] { reporter_->Report(); }});
+                                                   .on_part = [this] { norm_.reporter->Report(); }});
   if (Clipping::TakesPart(*options_.config, options_.slot)) {
-    reporter_ = std::make_shared<NormReporter>(NormReporter::Options{
-        .slot = options_.slot,
-        .clipping = clipping_.get(),
-        .store = options_.store.get(),
-        .transport = options_.norms,
-        .clock = options_.clock,
-        .patience = absl::Seconds(options_.config->proto().limits().exchange_seconds()),
-        .on_norm = [this] { ResumeAll(); },
-        .on_failure = [this](const absl::Status& failure) { shard_->Fail(failure); }});
+    norm_.reporter = MakeReporter(clipping_.get());
   }
-  if (options_.slot == 0) decider_ = std::make_unique<NormDecider>(options_.config);
+  if (options_.slot == 0) norm_.decider = std::make_unique<NormDecider>(options_.config);
+}
+
+void SlotPrimary::MakeQuorum() {
+  quorum_ =
+      std::make_unique<Quorum>(Quorum::Options{.config = options_.config,
+                                               .slot = options_.slot,
+                                               .store = options_.store.get(),
+                                               .on_arrival = [this] { set_.reporter->Report(); }});
+  if (QuorumDecider::TakesPart(*options_.config)[options_.slot]) {
+    set_.reporter = MakeReporter(quorum_.get());
+  }
+  if (options_.slot != 0) return;
+  auto decider = std::make_unique<QuorumDecider>(options_.config, options_.clock);
+  timed_ = decider.get();
+  set_.decider = std::move(decider);
+}
+
+void SlotPrimary::TakeReport(const AgreementReport& report,
+                             AgreementDecider::Answer answer) const {
+  const Agreement& agreement = report.has_quorum() ? set_ : norm_;
+  if (agreement.decider != nullptr) return agreement.decider->Take(report, std::move(answer));
+  answer(absl::UnavailableError(absl::StrCat("slot ", options_.slot, " decides on nothing that slot ",
+                                             report.slot(), " asks for")));
 }
 
 void SlotPrimary::ResumeAll() {
@@ -122,11 +157,12 @@ void SlotPrimary::Adopt(const View& view) {
   // The replicator goes first: changes that complete in the new view go to the new replica.
   if (replicator_ != nullptr) replicator_->Adopt(view);
   const absl::StatusOr<SlotPosition> position = shard_->Adopt(view);
-  if (decider_ != nullptr) decider_->Adopt(view.number());
-  if (reporter_ != nullptr) {
-    const SlotView& decider = view.slot(0);
-    reporter_->Adopt(view.number(),
-                     decider.has_primary() ? std::optional(decider.primary()) : std::nullopt);
+  const SlotView& first = view.slot(0);
+  for (const Agreement* agreement : Agreements()) {
+    if (agreement->decider != nullptr) agreement->decider->Adopt(view.number());
+    if (agreement->reporter == nullptr) continue;
+    agreement->reporter->Adopt(
+        view.number(), first.has_primary() ? std::optional(first.primary()) : std::nullopt);
   }
   absl::MutexLock lock(&mutex_);
   generation_ = view.generation();
@@ -136,10 +172,11 @@ void SlotPrimary::Adopt(const View& view) {
 
 void SlotPrimary::AdoptWithoutViews(const View& view) {
   if (checkpointer_ != nullptr) checkpointer_->Adopt(view);
-  if (reporter_ == nullptr) return;
   ProcessId decider;
   decider.set_address(options_.config->process_address(0));
-  reporter_->Adopt(/*view=*/0, decider);
+  for (const Agreement* agreement : Agreements()) {
+    if (agreement->reporter != nullptr) agreement->reporter->Adopt(/*view=*/0, decider);
+  }
 }
 
 void SlotPrimary::Describe(ProcessState* state) const {
@@ -168,7 +205,10 @@ void SlotPrimary::FillStats(ShardStats::Recovery* recovery) const {
 void SlotPrimary::Tick() {
   if (replicator_ != nullptr) replicator_->Tick();
   if (checkpointer_ != nullptr) checkpointer_->Tick();
-  if (reporter_ != nullptr) reporter_->Tick();
+  for (const Agreement* agreement : Agreements()) {
+    if (agreement->reporter != nullptr) agreement->reporter->Tick();
+  }
+  if (timed_ != nullptr) timed_->Tick();
 }
 
 bool SlotPrimary::Work() {
@@ -189,8 +229,12 @@ std::shared_ptr<ParameterStore> SlotPrimary::Retire(const absl::Status& reason) 
   // They stay, because other threads may be in Tick or Describe.
   if (checkpointer_ != nullptr) checkpointer_->Stop();
   if (replicator_ != nullptr) replicator_->Stop();
-  if (reporter_ != nullptr) reporter_->Stop();
-  if (decider_ != nullptr) decider_->End(reason);
+  for (const Agreement* agreement : Agreements()) {
+    if (agreement->reporter != nullptr) agreement->reporter->Stop();
+    if (agreement->decider != nullptr) agreement->decider->End(reason);
+  }
+  if (timed_ != nullptr) timed_->StopTimer();
+  if (timer_.joinable()) timer_.join();
   resuming_.End();
   return store;
 }

@@ -6,6 +6,8 @@
 #include <functional>
 #include <memory>
 #include <optional>
+#include <thread>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
@@ -14,19 +16,22 @@
 #include "common/placement/planned_config.h"
 #include "proto/view.pb.h"
 #include "server/recovery/checkpointer.h"
-#include "server/recovery/norm_reporter.h"
+#include "server/recovery/agreement_reporter.h"
 #include "server/recovery/replica.h"
 #include "server/recovery/replicator.h"
 #include "server/shard/chunk_threads.h"
 #include "server/shard/shard.h"
 #include "server/store/chunk_observer.h"
+#include "server/update/agreement_decider.h"
 #include "server/update/clipping.h"
-#include "server/update/norm_decider.h"
+#include "server/update/quorum.h"
+#include "server/update/quorum_decider.h"
 
 namespace evenshard {
 
 // A slot at its primary: the shard, what keeps its replica equal, what writes its checkpoints, and
-// what agrees with the other slots on the norm of the gradient. Thread-safe.
+// what agrees with the other slots on the norm of the gradient and on whose gradients count.
+// Thread-safe.
 class SlotPrimary final {
  public:
   struct Options {
@@ -37,7 +42,8 @@ class SlotPrimary final {
     uint64_t history = 0;                   // see JoinResponse.history; 0 for a new one
     ReplicaTransport* transport = nullptr;  // may be null
     Storage* storage = nullptr;             // may be null
-    NormTransport* norms = nullptr;         // null unless the config clips the mean
+    // Null unless the config clips the mean or the policy is QUORUM.
+    AgreementTransport* agreements = nullptr;
     bool has_threads = true;                // see SlotHost::Options
     bool breaks_cuts = false;               // see Checkpointer::Options
     std::function<bool()> holds_roles;
@@ -51,8 +57,8 @@ class SlotPrimary final {
   ~SlotPrimary();
 
   const std::shared_ptr<Shard>& shard() const { return shard_; }
-  // Null unless the config clips the mean and this is slot 0.
-  NormDecider* decider() const { return decider_.get(); }
+  // See AgreementDecider::Take. Errors: also UNAVAILABLE if this is not slot 0.
+  void TakeReport(const AgreementReport& report, AgreementDecider::Answer answer) const;
 
   // See Shard::Adopt.
   void Adopt(const View& view);
@@ -65,7 +71,7 @@ class SlotPrimary final {
   void FillStats(ShardStats::Recovery* recovery) const;
 
   void Tick();
-  // Makes an update that has waited for a norm, or writes a chunk of a checkpoint, if one is
+  // Makes an update that has waited for an agreement, or writes a chunk of a checkpoint, if one is
   // due. Returns false if nothing was to be done. Called by simulations, which have no threads.
   bool Work();
 
@@ -79,15 +85,26 @@ class SlotPrimary final {
  private:
   explicit SlotPrimary(Options& options);
 
+  // What the slot agrees on with the others.
+  struct Agreement {
+    std::unique_ptr<AgreementDecider> decider;    // of slot 0 only
+    std::shared_ptr<AgreementReporter> reporter;  // of a slot that has something to ask
+  };
+
   void MakeClipping();
-  // Has all chunks changed that have waited for a norm.
+  void MakeQuorum();
+  std::shared_ptr<AgreementReporter> MakeReporter(AgreementSubject* subject);
+  std::vector<const Agreement*> Agreements() const { return {&norm_, &set_}; }
+  // Has all chunks changed that have waited for an agreement.
   void ResumeAll();
 
   const Options options_;
-  // Null unless the config clips the mean.
+  // Null unless the config clips the mean, and unless the policy is QUORUM.
   std::unique_ptr<Clipping> clipping_;
-  std::unique_ptr<NormDecider> decider_;    // of slot 0 only
-  std::shared_ptr<NormReporter> reporter_;  // of a slot that has something to clip
+  std::unique_ptr<Quorum> quorum_;
+  Agreement norm_;
+  Agreement set_;  // of workers
+  QuorumDecider* timed_ = nullptr;  // the decider in set_
   std::shared_ptr<Shard> shard_;
 
   mutable absl::Mutex mutex_;
@@ -95,13 +112,14 @@ class SlotPrimary final {
   bool handing_over_ ABSL_GUARDED_BY(mutex_) = false;
   std::optional<SlotPosition> position_ ABSL_GUARDED_BY(mutex_);  // in the present view
 
-  // Without threads: the next chunk whose update may have waited for a norm.
+  // Without threads: the next chunk whose update may have waited for an agreement.
   std::atomic<size_t> next_resumed_;
 
   // Destroyed first, since they use the other members.
   std::unique_ptr<Replicator> replicator_;      // null without replicas
   std::unique_ptr<Checkpointer> checkpointer_;  // null without checkpoints
-  ChunkThreads resuming_;                       // make the updates that have waited for a norm
+  ChunkThreads resuming_;  // make the updates that have waited for an agreement
+  std::jthread timer_;     // of timed_, with threads
 };
 
 }  // namespace evenshard

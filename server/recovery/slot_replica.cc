@@ -31,8 +31,8 @@ SlotReplica::SlotReplica(const PlannedConfig* config, int slot,
                          std::shared_ptr<ParameterStore> store, bool is_complete)
     : config_(*config), slot_(slot), store_(std::move(store)), places_(store_->chunks().size()) {
   for (Place& place : places_) place.is_filled = is_complete;
-  if (!is_complete) store_->ForgetNorm();
-  if (config_.proto().update().policy() == Update::SYNC) return;
+  if (!is_complete) store_->ForgetAgreed();
+  if (config_.is_synchronous()) return;
   for (StoredChunk& chunk : store_->chunks()) {
     absl::MutexLock lock(&chunk.mutex);
     chunk.mutable_clock().next_iteration.resize(config_.workers());
@@ -40,7 +40,7 @@ SlotReplica::SlotReplica(const PlannedConfig* config, int slot,
 }
 
 void SlotReplica::SetView(uint64_t view, bool begins_anew) {
-  if (begins_anew) store_->ForgetNorm();
+  if (begins_anew) store_->ForgetAgreed();
   for (size_t i = 0; i < places_.size(); ++i) {
     absl::MutexLock lock(&store_->chunks()[i].mutex);
     places_[i].view = view;
@@ -78,7 +78,7 @@ absl::Status SlotReplica::CheckSender(uint64_t view, uint64_t primary_incarnatio
 
 absl::Status SlotReplica::CheckChange(const Chunk& chunk, const ReplicaMessage& message) const {
   const ReplicaChunk& header = message.header;
-  const bool is_async = config_.proto().update().policy() != Update::SYNC;
+  const bool is_async = !config_.is_synchronous();
   if (header.has_worker() != is_async ||
       header.worker() >= static_cast<uint32_t>(config_.workers())) {
     return absl::InvalidArgumentError(
@@ -128,7 +128,13 @@ absl::StatusOr<ReplicaReceipt> SlotReplica::Take(uint64_t view, uint64_t primary
     RETURN_IF_ERROR(fatal(header.is_state() ? TakeState(chunk, place, message)
                                             : TakeChange(chunk, place, message)));
     if (header.has_squared_norm() && header.iteration() > 0) {
-      store_->Learn({.iteration = header.iteration() - 1, .squared = header.squared_norm()});
+      store_->Learn(
+          AgreedNorm{.iteration = header.iteration() - 1, .squared = header.squared_norm()});
+    }
+    if (header.has_quorum() && header.quorum().counted_before_size() == config_.workers()) {
+      store_->Learn(AgreedSet{.iteration = header.quorum().iteration(),
+                              .counted_before = {header.quorum().counted_before().begin(),
+                                                 header.quorum().counted_before().end()}});
     }
   }
   ReplicaReceipt receipt;

@@ -16,6 +16,7 @@ namespace evenshard {
 struct PendingReply {
   uint32_t chunk = 0;
   uint64_t iteration = 0;
+  bool dropped = false;
   // The version that the worker has, if it is known.
   std::optional<uint64_t> base_version = std::nullopt;
   // The version of the parameters that were written to the worker's memory, if it shares memory.
@@ -25,12 +26,15 @@ struct PendingReply {
 // Returns how much data a reply brings.
 int64_t DataBytes(Shard* shard, const PendingReply& reply);
 
-// Returns the ParameterChunks message of replies to `session`'s worker and counts them. The message
+// Returns the ParameterChunks message of replies to `session`'s worker and counts them. Removes from
+// `replies` those that must be made later (UpdatePolicy::MayReply), and adds them to `deferred`; if
+// none is left, the message is empty. The message
 // has the current parameters in the encoding of the exchange: FLOAT32 ones are borrowed from the
 // store if UpdatePolicy::RepliesMayBorrow, others are a copy. It has no data of parameters that
 // have been written to the memory that the worker shares, or that the worker has.
 grpc::ByteBuffer ReplyMessage(Shard* shard, WorkerSession* session,
-                              const std::vector<PendingReply>& replies);
+                              std::vector<PendingReply>& replies,
+                              std::vector<PendingReply>& deferred);
 
 // Returns the ParameterChunk message of a Pull, with a copy of an array of the chunk's state as it
 // is now, and counts it. It has no data if the chunk has no such array.

@@ -19,6 +19,7 @@
 #include "common/base/status_macros.h"
 #include "common/net/status_conversion.h"
 #include "common/wire/chunk_codec.h"
+#include "server/rpc/held_bytes.h"
 
 namespace evenshard {
 namespace {
@@ -35,7 +36,7 @@ int64_t ParameterBytes(Shard& shard, uint32_t chunk) {
 ExchangeStream::ExchangeStream(const Options& options)
     : options_(options),
       shard_(options.shard.get()),
-      gate_({.held_bytes = static_cast<size_t>(shard_->config().proto().limits().held_bytes()),
+      gate_({.held_bytes = HeldBytes(shard_->config()),
              .waiting = shard_->store().chunks().size()}),
       replies_(ChunkOrderOf(shard_->config().proto().exchange())) {}
 
@@ -210,8 +211,8 @@ void ExchangeStream::Release(size_t bytes) {
   ResumeRead();
 }
 
-void ExchangeStream::Reply(uint32_t chunk, uint64_t iteration) {
-  PendingReply reply{.chunk = chunk, .iteration = iteration};
+void ExchangeStream::Reply(uint32_t chunk, uint64_t iteration, bool dropped) {
+  PendingReply reply{.chunk = chunk, .iteration = iteration, .dropped = dropped};
   {
     absl::MutexLock lock(&mutex_);
     if (ending_) return;
@@ -253,31 +254,38 @@ bool ExchangeStream::BeginEnd(const absl::Status& status) {
 
 void ExchangeStream::WriteNext() {
   std::vector<PendingReply> next;
-  absl::Status end_status;
-  bool finish = false;
-  {
-    absl::MutexLock lock(&mutex_);
-    if (replies_.empty() || HoldsReplies()) {
-      if (!ending_ || finished_ || shared_writes_ > 0) {
-        writing_ = false;
-        return;
+  while (next.empty()) {
+    std::vector<PendingReply> deferred;
+    absl::Status end_status;
+    bool finish = false;
+    {
+      absl::MutexLock lock(&mutex_);
+      if (replies_.empty() || HoldsReplies()) {
+        if (!ending_ || finished_ || shared_writes_ > 0) {
+          writing_ = false;
+          return;
+        }
+        finish = finished_ = true;  // writing_ stays set, so that nothing is written after this
+        end_status = end_status_;
+      } else {
+        int64_t bytes = 0;
+        while (!replies_.empty() && next.size() < kMostChunks && bytes < kMessageBytes) {
+          next.push_back(replies_.Pop());
+          bytes += DataBytes(shard_, next.back());
+        }
+        ResumeRead();
       }
-      finish = finished_ = true;  // writing_ stays set, so that nothing is written after this
-      end_status = end_status_;
-    } else {
-      int64_t bytes = 0;
-      while (!replies_.empty() && next.size() < kMostChunks && bytes < kMessageBytes) {
-        next.push_back(replies_.Pop());
-        bytes += DataBytes(shard_, next.back());
-      }
-      ResumeRead();
+    }
+    if (finish) {
+      Finish(ToGrpc(end_status));
+      return;
+    }
+    write_ = ReplyMessage(shard_, session_.get(), next, deferred);
+    // They come by Reply again, maybe in this call.
+    for (const PendingReply& reply : deferred) {
+      shard_->Defer(reply.chunk, {shared_from_this(), reply.iteration, reply.dropped});
     }
   }
-  if (finish) {
-    Finish(ToGrpc(end_status));
-    return;
-  }
-  write_ = ReplyMessage(shard_, session_.get(), next);
   StartWrite(&write_);
 }
 

@@ -69,7 +69,7 @@ class ExchangeStream final : public grpc::ServerBidiReactor<grpc::ByteBuffer, gr
   // worker shares. Only the first call has an effect.
   void End(const absl::Status& status);
 
-  void Reply(uint32_t chunk, uint64_t iteration) override;
+  void Reply(uint32_t chunk, uint64_t iteration, bool dropped) override;
 
  private:
   explicit ExchangeStream(const Options& options);

@@ -101,6 +101,8 @@ class Membership {
   std::string Describe(const std::vector<uint32_t>& ranks) const;
   // Returns the ranks whose workers have finished, in ascending order.
   std::vector<uint32_t> HaveLeft() const;
+  // Returns how many workers are lost and have not come back.
+  int CountLost() const;
   // Appends a WorkerStats for each rank.
   void Fill(ShardStats* stats) const;
 

@@ -116,6 +116,11 @@ absl::Status CheckFormat(const PlannedConfig& config, const Gradient& gradient,
                                                      chunk.id, ": ", status.message()));
     }
   }
+  if (header.onlooks && !(header.skip && config.has_quorum())) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("worker ", header.worker, " pushed chunk ", chunk.id,
+                     " with `onlooks`; allowed: under QUORUM, and with `skip`"));
+  }
   const size_t bytes = SegmentsSize(gradient.data);
   const size_t expected = header.has_data() ? EncodedBytes(encoding, chunk.size) : 0;
   if (bytes != expected) {

@@ -35,7 +35,7 @@ absl::StatusOr<std::unique_ptr<Shard>> Shard::Create(Options options) {
   options.observers.push_back(&shard->snapshots_);
   shard->policy_ =
       MakeUpdatePolicy(config, shard->store_.get(), ChunkObservers(std::move(options.observers)),
-                       options.clock, options.clipping);
+                       options.clock, options.clipping, options.quorum);
   return shard;
 }
 
@@ -176,8 +176,7 @@ absl::Status Shard::Leave(const LeaveRequest& request) {
   snapshots_.WakeAll();
   // A worker that has not taken part yet can be started again without harm. With views, the
   // coordinator decides.
-  if (failed && took_part && !request.before_start() && view_ == 0 &&
-      config_.proto().update().policy() == Update::SYNC) {
+  if (failed && took_part && !request.before_start() && view_ == 0 && !HasEnoughWorkers()) {
     Fail(absl::AbortedError(
         absl::StrCat("worker ", request.worker(), " gave up: ", Printable(request.error()))));
   }
@@ -213,9 +212,19 @@ void Shard::WorkerLost(uint32_t rank, uint64_t incarnation, absl::string_view ho
   if (failure().ok()) spdlog::warn("lost {}: {}", worker, std::string(how));
   if (view_ != 0) return;
   policy_->Leave(rank, incarnation);
-  if (config_.proto().update().policy() != Update::SYNC) return;
-  Fail(absl::UnavailableError(
-      absl::StrCat(worker, " was lost: ", how, ", and SYNC needs every worker")));
+  if (HasEnoughWorkers()) return;
+  Fail(absl::UnavailableError(absl::StrCat(
+      worker, " was lost: ", how, ", and ",
+      config_.has_quorum() ? absl::StrCat("update.quorum needs ", config_.proto().update().quorum(),
+                                          " of ", config_.workers(), " workers")
+                           : "SYNC needs every worker")));
+}
+
+bool Shard::HasEnoughWorkers() const {
+  if (!config_.is_synchronous()) return true;
+  const int needed =
+      config_.has_quorum() ? config_.proto().update().quorum() : config_.workers();
+  return config_.workers() - membership_.CountLost() >= needed;
 }
 
 absl::Status Shard::Push(WorkerSession& session, Gradient gradient,
@@ -375,6 +384,7 @@ ShardStats Shard::Stats() const {
   stats.set_chunks(config_.plan().chunks_of_shard(index_).size());
   store_->counters().Fill(&stats);
   membership_.Fill(&stats);
+  policy_->FillStats(&stats);
   if (has_failed()) stats.set_failure(std::string(failure().message()));
   snapshots_.FillProgress(stats.mutable_progress());
   FillWait(policy_->PendingUpdates(), clock_->Now(), &stats);

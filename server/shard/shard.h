@@ -6,6 +6,7 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/base/thread_annotations.h"
@@ -29,6 +30,7 @@
 #include "server/store/snapshots.h"
 #include "server/update/clipping.h"
 #include "server/update/gradient.h"
+#include "server/update/quorum.h"
 #include "server/update/update_policy.h"
 
 namespace evenshard {
@@ -55,6 +57,8 @@ class Shard {
     std::vector<ChunkObserver*> observers = {};
     // Null unless the config clips the mean. Must outlive the shard.
     Clipping* clipping = nullptr;
+    // Null unless the policy is QUORUM. Must outlive the shard.
+    Quorum* quorum = nullptr;
     // Tells the store's history from others: see JoinResponse.history. 0 for a new one.
     uint64_t history = 0;
     // See ViewLink::HoldsRoles. While it returns false, Join, Push and Pull are UNAVAILABLE.
@@ -93,8 +97,8 @@ class Shard {
   // the view; UNAVAILABLE if the worker follows another view.
   absl::StatusOr<JoinResponse> Join(const JoinRequest& request, const std::string& address);
 
-  // Ends a worker's hold on its rank. Under SYNC, a request with an error fails the run if its
-  // sender has taken part. Errors: those of Membership::Leave.
+  // Ends a worker's hold on its rank. A request with an error, whose sender has taken part, may fail
+  // the run, as a worker that is lost does. Errors: those of Membership::Leave.
   absl::Status Leave(const LeaveRequest& request);
 
   // Counts a stream of a worker that has joined. Errors: those of Membership::StreamOpened, which
@@ -102,7 +106,7 @@ class Shard {
   // FAILED_PRECONDITION: the worker may have joined this slot's shard of an earlier view.
   absl::StatusOr<std::shared_ptr<WorkerSession>> OpenStream(uint32_t worker, uint64_t incarnation);
   // Counts the end of a stream. The worker is lost if it was the last one of a worker that has not
-  // left. Under SYNC, a lost worker fails the run.
+  // left, which may fail the run (WorkerLost).
   void CloseStream(WorkerSession* session);
 
   // Keeps a worker's report of its usage for Stats. Errors: those of Membership::Report.
@@ -149,6 +153,11 @@ class Shard {
 
   // See UpdatePolicy::RepliesMayBorrow.
   bool RepliesMayBorrow() const { return policy_->RepliesMayBorrow(); }
+  // See UpdatePolicy. REQUIRES: the shard owns the chunk.
+  bool MayReply(uint32_t chunk) const { return policy_->MayReply(store_->IndexOf(chunk)); }
+  void Defer(uint32_t chunk, DueReply reply) {
+    policy_->Defer(store_->IndexOf(chunk), std::move(reply));
+  }
   // What readers take while the training goes on.
   Snapshots& snapshots() { return snapshots_; }
   // Counts `bytes` of parameters as sent to the worker of `session`, or as pulled if it is null.
@@ -210,9 +219,11 @@ class Shard {
   // Checks a gradient and passes it to the policy. Errors: the other ones of Push.
   absl::Status Take(int index, WorkerSession& session, Gradient gradient,
                     std::shared_ptr<ReplySink> sink);
-  // Logs that a worker is lost. Under SYNC without views, fails the run. `how` completes "worker 2
-  // was lost: ".
+  // Logs that a worker is lost. Without views, fails the run under SYNC, and under QUORUM if fewer
+  // workers are left than an update needs. `how` completes "worker 2 was lost: ".
   void WorkerLost(uint32_t rank, uint64_t incarnation, absl::string_view how);
+  // Whether the run goes on without the workers that are lost, as far as no coordinator decides that.
+  bool HasEnoughWorkers() const;
   // Returns until when updates have waited for the coordinator: until now if the view has no holder
   // of a rank that some update waits for, or no primary of some slot, and otherwise until the
   // latest of these ranks got its holder. The coordinator decides how long that lasts, and

@@ -26,7 +26,9 @@ absl::Status Shard::CheckAsks(uint32_t worker, uint64_t incarnation, absl::strin
   if (config_.proto().update().policy() != Update::SYNC) {
     return absl::FailedPreconditionError(absl::StrCat(
         "under ", Update::Policy_Name(config_.proto().update().policy()),
-        " the workers have no iteration in common for ", what, "; allowed: under SYNC"));
+        config_.has_quorum() ? " not all workers take part in an iteration, as they must for "
+                             : " the workers have no iteration in common for ",
+        what, "; allowed: under SYNC"));
   }
   const absl::Status holds = membership_.CheckHolds(worker, incarnation);
   return holds.ok() || view_ == 0 ? holds : absl::UnavailableError(holds.message());

@@ -187,8 +187,7 @@ absl::StatusOr<std::unique_ptr<ParameterStore>> ParameterStore::Create(const Pla
   store->slots_.resize(slots);
   for (FloatBuffer& slot : store->slots_) RETURN_IF_ERROR(allocate(slot));
   // Otherwise each gradient is an update by itself and is applied as received.
-  const bool is_sync = config.proto().update().policy() == Update::SYNC;
-  if ((is_sync && config.workers() > 1) || config.clips_mean()) {
+  if ((config.is_synchronous() && config.workers() > 1) || config.clips_mean()) {
     RETURN_IF_ERROR(allocate(store->sums_));
   }
 
@@ -213,14 +212,24 @@ absl::StatusOr<std::unique_ptr<ParameterStore>> ParameterStore::Create(const Pla
   return store;
 }
 
-void ParameterStore::Learn(const AgreedNorm& norm) {
-  absl::MutexLock lock(&norm_mutex_);
-  if (!agreed_norm_.has_value() || agreed_norm_->iteration < norm.iteration) agreed_norm_ = norm;
+bool ParameterStore::Learn(const AgreedNorm& norm) {
+  absl::MutexLock lock(&agreed_mutex_);
+  const bool is_newer = !agreed_norm_.has_value() || agreed_norm_->iteration < norm.iteration;
+  if (is_newer) agreed_norm_ = norm;
+  return is_newer;
 }
 
-void ParameterStore::ForgetNorm() {
-  absl::MutexLock lock(&norm_mutex_);
+bool ParameterStore::Learn(const AgreedSet& set) {
+  absl::MutexLock lock(&agreed_mutex_);
+  const bool is_newer = !agreed_set_.has_value() || agreed_set_->iteration < set.iteration;
+  if (is_newer) agreed_set_ = set;
+  return is_newer;
+}
+
+void ParameterStore::ForgetAgreed() {
+  absl::MutexLock lock(&agreed_mutex_);
   agreed_norm_.reset();
+  agreed_set_.reset();
 }
 
 int ParameterStore::IndexOf(uint32_t chunk_id) const {

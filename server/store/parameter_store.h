@@ -53,6 +53,15 @@ struct AgreedNorm {
   double squared = 0;
 };
 
+// The workers whose gradients count in an iteration under QUORUM, on which the slots of a run have
+// agreed (server/update/quorum.h).
+struct AgreedSet {
+  uint64_t iteration = 0;
+  std::vector<uint64_t> counted_before = {};  // see QuorumSet
+
+  bool Contains(size_t rank) const { return counted_before[rank] == iteration + 1; }
+};
+
 // One chunk of a shard: its parameters, the optimizer's state, the sum of the gradients gathered
 // for the next update, and the arithmetic on them. Gradients are read from where they were
 // received. ParameterStore owns the memory.
@@ -166,7 +175,7 @@ class StoredChunk {
 class ParameterStore {
  public:
   // Allocates and initialises the memory of `shard`. The store has sums only if gradients are added
-  // up, that is under SYNC with several workers or with clipping by norm. `config` must outlive the
+  // up, that is under SYNC and QUORUM with several workers or with clipping by norm. `config` must outlive the
   // store. Errors: RESOURCE_EXHAUSTED.
   static absl::StatusOr<std::unique_ptr<ParameterStore>> Create(const PlannedConfig& config,
                                                                 int shard);
@@ -176,16 +185,31 @@ class ParameterStore {
   // Returns the index of a chunk in chunks(), or -1 if this shard does not own it.
   int IndexOf(uint32_t chunk_id) const;
 
-  // The latest norm that is known here. It is part of the slot's state: whoever has a chunk that
-  // was clipped by it must know it, so that no other one is agreed on.
+  // The latest norm and the latest set of workers that are known here. They are part of the slot's
+  // state: whoever has a chunk that was updated by them must know them, so that no other ones are
+  // agreed on.
   std::optional<AgreedNorm> agreed_norm() const {
-    absl::MutexLock lock(&norm_mutex_);
+    absl::MutexLock lock(&agreed_mutex_);
     return agreed_norm_;
   }
-  // An older one than the latest changes nothing.
-  void Learn(const AgreedNorm& norm);
+  std::optional<AgreedSet> agreed_set() const {
+    absl::MutexLock lock(&agreed_mutex_);
+    return agreed_set_;
+  }
+  // The same of one iteration or worker, without a copy.
+  bool KnowsSet(uint64_t iteration) const {
+    absl::MutexLock lock(&agreed_mutex_);
+    return agreed_set_.has_value() && agreed_set_->iteration == iteration;
+  }
+  uint64_t CountedBefore(uint32_t rank) const {
+    absl::MutexLock lock(&agreed_mutex_);
+    return agreed_set_.has_value() ? agreed_set_->counted_before[rank] : 0;
+  }
+  // Return whether it is newer than the latest; otherwise nothing changes.
+  bool Learn(const AgreedNorm& norm);
+  bool Learn(const AgreedSet& set);
   // The slot's state is no longer one that counts.
-  void ForgetNorm();
+  void ForgetAgreed();
 
   // What the workers have registered beside the model; of slot 0 only.
   RegisteredStates& registered_states() { return registered_states_; }
@@ -204,8 +228,9 @@ class ParameterStore {
   RegisteredStates registered_states_;
   std::deque<StoredChunk> chunks_;
   std::vector<int> index_of_;       // by chunk id
-  mutable absl::Mutex norm_mutex_;  // acquired after chunks' locks
-  std::optional<AgreedNorm> agreed_norm_ ABSL_GUARDED_BY(norm_mutex_);
+  mutable absl::Mutex agreed_mutex_;  // acquired after chunks' locks
+  std::optional<AgreedNorm> agreed_norm_ ABSL_GUARDED_BY(agreed_mutex_);
+  std::optional<AgreedSet> agreed_set_ ABSL_GUARDED_BY(agreed_mutex_);
 };
 
 }  // namespace evenshard

@@ -11,6 +11,7 @@ enum class PushOutcome {
   kCounted,   // its gradient is in an update, or in a sum that will become one
   kSkipped,   // its worker contributes nothing at this iteration
   kRepeated,  // it had been counted before
+  kDropped,   // it came too late to count (QUORUM)
   kAssigned,  // of an exchange that assigns values, which is no iteration of training
 };
 
@@ -20,7 +21,7 @@ class PushCounts {
  public:
   void Add(PushOutcome outcome, uint64_t bytes) {
     bytes_in_ += bytes;
-    if (outcome == PushOutcome::kAssigned) return;
+    if (outcome == PushOutcome::kAssigned || outcome == PushOutcome::kDropped) return;
     ++(outcome == PushOutcome::kCounted   ? pushes_
        : outcome == PushOutcome::kSkipped ? skipped_
                                           : repeated_);

@@ -124,7 +124,7 @@ Snapshots::Snapshots(Options options)
 Snapshots::~Snapshots() = default;
 
 bool Snapshots::IsSync() const {
-  return options_.config->proto().update().policy() == Update::SYNC;
+  return options_.config->is_synchronous();
 }
 
 uint64_t Snapshots::PositionOf(const StoredChunk& chunk) const {

@@ -35,7 +35,11 @@ class AsyncPolicy final : public UpdatePolicy {
   absl::Duration PushWait(uint32_t) const override { return absl::ZeroDuration(); }
   // Another worker's push may update the chunk at any time.
   bool RepliesMayBorrow() const override { return false; }
+  // Updates that may be lost are other workers', who repeat them.
+  bool MayReply(int) const override { return true; }
+  void Defer(int, DueReply) override {}
   std::vector<Pending> PendingUpdates() const override;
+  void FillStats(ShardStats*) const override {}
 
  private:
   // A push that has been counted, and whose reply waits for other workers.

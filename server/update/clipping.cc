@@ -78,8 +78,8 @@ void Clipping::TellPart() {
   options_.on_part();
 }
 
-NormReport Clipping::report() const {
-  NormReport report;
+AgreementReport Clipping::report() const {
+  AgreementReport report;
   report.set_config_fingerprint(options_.config->fingerprint());
   report.set_slot(options_.slot);
   const std::optional<AgreedNorm> norm = options_.store->agreed_norm();
@@ -93,6 +93,17 @@ NormReport Clipping::report() const {
     report.mutable_part()->mutable_limb()->Add(part_.limbs().begin(), part_.limbs().end());
   }
   return report;
+}
+
+std::optional<uint64_t> Clipping::AskedBy(const AgreementReport& report) const {
+  return report.has_part() ? std::optional(report.part().iteration()) : std::nullopt;
+}
+
+std::optional<uint64_t> Clipping::Learn(const AgreementAnswer& answer) {
+  if (!answer.has_latest()) return std::nullopt;
+  options_.store->Learn(
+      AgreedNorm{.iteration = answer.latest().iteration(), .squared = answer.latest().value()});
+  return answer.latest().iteration();
 }
 
 }  // namespace evenshard

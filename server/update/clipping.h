@@ -7,11 +7,13 @@
 
 #include "absl/base/thread_annotations.h"
 #include "absl/status/status.h"
+#include "absl/strings/string_view.h"
 #include "absl/synchronization/mutex.h"
 #include "common/placement/planned_config.h"
-#include "proto/norm_agreement.pb.h"
+#include "proto/agreement.pb.h"
 #include "server/store/parameter_store.h"
 #include "server/store/square_sum.h"
+#include "server/update/agreement_subject.h"
 
 namespace evenshard {
 
@@ -26,7 +28,7 @@ namespace evenshard {
 // buffers and initial parameters are not clipped and do not count.
 //
 // Thread-safe. Lock order: a chunk's lock, then this one's.
-class Clipping {
+class Clipping final : public AgreementSubject {
  public:
   struct Options {
     const PlannedConfig* config = nullptr;  // must outlive this, like every pointer here
@@ -59,7 +61,10 @@ class Clipping {
 
   // What the slot's primary reports, but for its view: the latest norm that it knows and, unless
   // that is of the same iteration, its part.
-  NormReport report() const;
+  AgreementReport report() const override;
+  std::optional<uint64_t> AskedBy(const AgreementReport& report) const override;
+  std::optional<uint64_t> Learn(const AgreementAnswer& answer) override;
+  absl::string_view what() const override { return "the norm of the gradient"; }
 
  private:
   const Options options_;

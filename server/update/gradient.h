@@ -21,9 +21,9 @@ class ReplySink {
  public:
   virtual ~ReplySink() = default;
 
-  // Sends the parameters of `chunk` in reply to the push of `iteration`. The update policy calls
-  // this without holding a lock. Must not block.
-  virtual void Reply(uint32_t chunk, uint64_t iteration) = 0;
+  // Sends the parameters of `chunk` in reply to the push of `iteration`; with `dropped` only that
+  // the push does not count. The update policy calls this without holding a lock. Must not block.
+  virtual void Reply(uint32_t chunk, uint64_t iteration, bool dropped) = 0;
 };
 
 }  // namespace evenshard

@@ -9,9 +9,10 @@ namespace evenshard {
 
 std::unique_ptr<UpdatePolicy> MakeUpdatePolicy(const PlannedConfig& config, ParameterStore* store,
                                                ChunkObservers observers, const Clock* clock,
-                                               Clipping* clipping) {
-  if (config.proto().update().policy() == Update::SYNC) {
-    return std::make_unique<SyncPolicy>(config, store, std::move(observers), clock, clipping);
+                                               Clipping* clipping, Quorum* quorum) {
+  if (config.is_synchronous()) {
+    return std::make_unique<SyncPolicy>(config, store, std::move(observers), clock, clipping,
+                                        quorum);
   }
   return std::make_unique<AsyncPolicy>(config, store, std::move(observers), clock);
 }

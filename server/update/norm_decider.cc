@@ -2,140 +2,75 @@
 
 #include <algorithm>
 #include <cmath>
-#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "common/base/error_kind.h"
-#include "common/base/status_macros.h"
 #include "server/update/clipping.h"
 
 namespace evenshard {
+namespace {
+
+std::vector<bool> TakesPart(const PlannedConfig& config) {
+  std::vector<bool> takes_part;
+  for (int slot = 0; slot < config.shards(); ++slot) {
+    takes_part.push_back(Clipping::TakesPart(config, slot));
+  }
+  return takes_part;
+}
+
+}  // namespace
 
 NormDecider::NormDecider(const PlannedConfig* config)
-    : config_(*config), rule_(Clipping::RuleOf(*config)), slots_(config->shards()) {
-  for (size_t slot = 0; slot < slots_.size(); ++slot) {
-    slots_[slot].takes_part = Clipping::TakesPart(*config, static_cast<int>(slot));
-  }
-}
+    : AgreementDecider(config, TakesPart(*config)),
+      rule_(Clipping::RuleOf(*config)),
+      parts_(config->shards()) {}
 
-void NormDecider::Adopt(uint64_t view) {
-  std::vector<Due> due;
-  {
-    absl::MutexLock lock(&mutex_);
-    view_ = view;
-    EndCalls(absl::UnavailableError(absl::StrCat("slot 0 adopts view ", view, "; try again")), due);
-  }
-  Send(due);
-}
-
-absl::Status NormDecider::Check(const NormReport& report) const {
-  RETURN_IF_ERROR(ended_);
-  if (report.config_fingerprint() != config_.fingerprint()) {
-    return WithKind(ErrorDetail::RUN_FAILED,
-                    absl::FailedPreconditionError(absl::StrCat(
-                        "the primary of slot ", report.slot(), " has another config")));
-  }
-  if (report.view() != view_) {
-    return absl::UnavailableError(absl::StrCat("the primary of slot ", report.slot(),
-                                               " follows view ", report.view(), ", that of slot 0 ",
-                                               "view ", view_, "; try again"));
-  }
+absl::Status NormDecider::CheckContent(const AgreementReport& report) const {
   const auto limbs = static_cast<int>(SquareSum::Limbs().size());
-  if (report.slot() >= slots_.size() || !slots_[report.slot()].takes_part ||
-      (report.has_part() && report.part().limb_size() != limbs)) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("a report of slot ", report.slot(), " with ", report.part().limb_size(),
-                     " limbs, allowed: ", limbs, " limbs, of a slot of this run with parameters"));
-  }
-  return absl::OkStatus();
+  if (!report.has_part() || report.part().limb_size() == limbs) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat("a report of slot ", report.slot(), " with ",
+                                                 report.part().limb_size(), " limbs, allowed: ",
+                                                 limbs, " limbs"));
 }
 
-void NormDecider::Take(const NormReport& report, Answer answer) {
-  std::vector<Due> due;
-  {
-    absl::MutexLock lock(&mutex_);
-    if (const absl::Status checked = Check(report); !checked.ok()) {
-      due.push_back({std::move(answer), checked});
-    } else {
-      Slot& slot = slots_[report.slot()];
-      if (slot.answer) {
-        due.push_back({std::exchange(slot.answer, std::move(answer)),
-                       absl::UnavailableError("the slot has reported again")});
-      } else {
-        slot.answer = std::move(answer);
-      }
-      slot.part.reset();
-      if (report.has_part()) {
-        SquareSum::Limbs limbs;
-        std::copy_n(report.part().limb().begin(), limbs.size(), limbs.begin());
-        slot.part = SquareSum(limbs);
-        slot.iteration = report.part().iteration();
-      }
-      if (report.has_latest() &&
-          (!latest_.has_value() || latest_->iteration() < report.latest().iteration())) {
-        latest_ = report.latest();
-      }
-      Decide();
-      AnswerKnown(due);
-    }
+std::optional<uint64_t> NormDecider::TakeContent(const AgreementReport& report) {
+  if (report.has_latest() &&
+      (!latest_.has_value() || latest_->iteration() < report.latest().iteration())) {
+    latest_ = report.latest();
   }
-  Send(due);
+  if (!report.has_part()) return std::nullopt;
+  SquareSum::Limbs limbs;
+  std::copy_n(report.part().limb().begin(), limbs.size(), limbs.begin());
+  parts_[report.slot()] = SquareSum(limbs);
+  return report.part().iteration();
 }
 
-void NormDecider::Decide() {
+void NormDecider::Decide(uint64_t iteration) {
   SquareSum sum;
-  std::optional<uint64_t> iteration;
-  for (const Slot& slot : slots_) {
-    if (!slot.takes_part) continue;
-    if (!slot.part.has_value() || slot.iteration != iteration.value_or(slot.iteration)) return;
-    iteration = slot.iteration;
-    sum.Add(*slot.part);
+  for (size_t slot = 0; slot < parts_.size(); ++slot) {
+    if (takes_part(slot)) sum.Add(parts_[slot]);
   }
-  // A slot that knows the result has not been told yet that there is one.
-  if (!iteration.has_value() || (latest_.has_value() && latest_->iteration() >= *iteration)) return;
   latest_.emplace();
-  latest_->set_iteration(*iteration);
+  latest_->set_iteration(iteration);
   latest_->set_value(rule_.Value(sum));
 }
 
-void NormDecider::AnswerKnown(std::vector<Due>& due) {
-  NormAnswer known;
-  if (latest_.has_value()) *known.mutable_latest() = *latest_;
-  absl::StatusOr<NormAnswer> result = known;
-  if (latest_.has_value() && !std::isfinite(latest_->value())) {
-    result = WithKind(ErrorDetail::RUN_FAILED,
-                      absl::OutOfRangeError(absl::StrCat(
-                          "the norm of the mean gradient of iteration ", latest_->iteration(),
-                          " is too large to be clipped to update.clip_global_norm (",
-                          config_.proto().update().clip_global_norm(), ")")));
-  }
-  // The others come before slot 0, which may be this process.
-  for (auto slot = slots_.rbegin(); slot != slots_.rend(); ++slot) {
-    const bool waits =
-        slot->part.has_value() && (!latest_.has_value() || latest_->iteration() < slot->iteration);
-    if (slot->answer && !waits) due.push_back({std::exchange(slot->answer, nullptr), result});
-  }
+std::optional<uint64_t> NormDecider::latest_iteration() const {
+  return latest_.has_value() ? std::optional(latest_->iteration()) : std::nullopt;
 }
 
-void NormDecider::EndCalls(const absl::Status& reason, std::vector<Due>& due) {
-  for (Slot& slot : slots_) {
-    if (slot.answer) due.push_back({std::exchange(slot.answer, nullptr), reason});
-    slot.part.reset();
+absl::StatusOr<AgreementAnswer> NormDecider::Known() const {
+  AgreementAnswer known;
+  if (!latest_.has_value()) return known;
+  if (!std::isfinite(latest_->value())) {
+    return WithKind(ErrorDetail::RUN_FAILED,
+                    absl::OutOfRangeError(absl::StrCat(
+                        "the norm of the mean gradient of iteration ", latest_->iteration(),
+                        " is too large to be clipped to update.clip_global_norm (",
+                        config_.proto().update().clip_global_norm(), ")")));
   }
-}
-
-void NormDecider::End(const absl::Status& reason) {
-  std::vector<Due> due;
-  {
-    absl::MutexLock lock(&mutex_);
-    if (ended_.ok()) ended_ = reason;
-    EndCalls(reason, due);
-  }
-  Send(due);
-}
-
-void NormDecider::Send(const std::vector<Due>& due) {
-  for (const Due& call : due) call.answer(call.result);
+  *known.mutable_latest() = *latest_;
+  return known;
 }
 
 }  // namespace evenshard

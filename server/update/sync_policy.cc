@@ -1,8 +1,8 @@
-// An update under SYNC, step by step:
+// An update under SYNC and QUORUM, step by step:
 //   1. Push checks, under the chunk's lock, that the push counts: its view, its session, and its
 //      iteration, which is that of the chunk's clock. A repeat is answered and not counted.
 //   2. Advance adds the gradient to the sum (in deterministic order: when those of all lower ranks
-//      are added).
+//      are added; under QUORUM: when it is known whose gradients count, see quorum.h).
 //   3. When every push that the update waits for is here, the last gradient applies the optimizer
 //      instead (Add). The observers are asked before: one may hold the update up until Resume. With
 //      clipping (clipping.h), AddWhole adds that gradient too, and the norm must be known as well.
@@ -29,13 +29,14 @@ constexpr uint64_t kMaxAhead = 2;
 }  // namespace
 
 SyncPolicy::SyncPolicy(const PlannedConfig& config, ParameterStore* store, ChunkObservers observers,
-                       const Clock* clock, Clipping* clipping)
+                       const Clock* clock, Clipping* clipping, Quorum* quorum)
     : workers_(config.workers()),
       deterministic_(config.proto().update().deterministic()),
       counters_(&store->counters()),
       observers_(std::move(observers)),
       clock_(clock),
       clipping_(clipping),
+      quorum_(quorum),
       pacing_(workers_, config.proto().limits().lead_bytes(), clock) {
   const auto view = std::make_shared<const PolicyView>(
       PolicyView{.worker_sets = std::make_shared<const WorkerSets>(workers_)});
@@ -60,9 +61,7 @@ absl::Status SyncPolicy::Push(int index, WorkerSession& session, Gradient gradie
     if (!is_taken) return absl::OkStatus();
     const uint64_t iteration = chunk.clock().iteration;
     if (header.iteration < iteration) {
-      CountPush(PushOutcome::kRepeated, chunk, gradient, session, counters_);
-      // The update that counted the push may still wait for its confirmation.
-      gather.unconfirmed.Add({std::move(sink), header.iteration}, released);
+      AnswerPast(gather, session, gradient, std::move(sink), released);
     } else if (header.iteration == iteration && gather.pushed[header.worker].here) {
       CountPush(PushOutcome::kRepeated, chunk, gradient, session, counters_);
       AddSink(std::move(sink), gather.pushed[header.worker].sinks);
@@ -71,8 +70,28 @@ absl::Status SyncPolicy::Push(int index, WorkerSession& session, Gradient gradie
     }
   }
   SendReplies(chunk.info().id, released);
-  if (clipping_ != nullptr) clipping_->TellPart();
+  Tell();
   return taken;
+}
+
+void SyncPolicy::Tell() {
+  if (quorum_ != nullptr) quorum_->TellArrivals();
+  if (clipping_ != nullptr) clipping_->TellPart();
+}
+
+void SyncPolicy::AnswerPast(Gather& gather, WorkerSession& session, const Gradient& gradient,
+                            std::shared_ptr<ReplySink> sink, std::vector<DueReply>& released) {
+  const GradientHeader& header = gradient.header;
+  gather.chunk->mutex.AssertHeld();  // the same mutex, as clang's analysis does not see
+  const bool dropped =
+      quorum_ != nullptr && !header.onlooks && !quorum_->Counts(header.worker, header.iteration);
+  if (dropped) quorum_->NoteDropped(header.worker, header.iteration);
+  if (!header.onlooks) {
+    CountPush(dropped ? PushOutcome::kDropped : PushOutcome::kRepeated, *gather.chunk, gradient,
+              session, counters_);
+  }
+  // The update that counted the push, or did not, may still wait for its confirmation.
+  gather.unconfirmed.Add({std::move(sink), header.iteration, dropped}, released);
 }
 
 absl::Status SyncPolicy::TakeNew(int index, Gather& gather, WorkerSession& session,
@@ -84,18 +103,8 @@ absl::Status SyncPolicy::TakeNew(int index, Gather& gather, WorkerSession& sessi
   const uint64_t iteration = chunk.clock().iteration;
   const WorkerSets& worker_sets = *gather.view->worker_sets;
   if (header.skip && header.iteration - iteration <= kMaxAhead &&
-      !worker_sets.Contains(header.worker, header.iteration)) {
-    auto onlooker =
-        std::find_if(gather.onlookers.begin(), gather.onlookers.end(), [&](const Onlooker& each) {
-          return each.rank == header.worker && each.iteration == header.iteration;
-        });
-    if (onlooker == gather.onlookers.end()) {
-      std::erase_if(gather.onlookers,
-                    [&](const Onlooker& each) { return each.rank == header.worker; });
-      onlooker = gather.onlookers.insert(gather.onlookers.end(),
-                                         {.rank = header.worker, .iteration = header.iteration});
-    }
-    AddSink(std::move(sink), onlooker->sinks);
+      (header.onlooks || !worker_sets.Contains(header.worker, header.iteration))) {
+    gather.onlookers.Add(header.worker, header.iteration, std::move(sink));
     return absl::OkStatus();
   }
   if (header.iteration != iteration) {
@@ -110,6 +119,7 @@ absl::Status SyncPolicy::TakeNew(int index, Gather& gather, WorkerSession& sessi
   pacing_.Pushed(header.worker, chunk.info().size * sizeof(float));
   if (gather.arrived++ == 0) gather.first_arrival = clock_->Now();
   if (worker_sets.WaitsFor(header.worker, iteration)) ++gather.awaited;
+  if (quorum_ != nullptr) quorum_->Arrived(header.worker, iteration);
   gather.newest = header.worker;
   gather.pushed[gather.newest] = {
       .here = true, .sinks = {std::move(sink)}, .held = std::move(gradient)};
@@ -123,7 +133,25 @@ bool SyncPolicy::Counts(int index, const GradientHeader& header) const {
          header.iteration == gather.chunk->clock().iteration && !gather.pushed[header.worker].here;
 }
 
+bool SyncPolicy::IsIn(const Gather& gather, uint32_t rank) const {
+  return gather.pushed[rank].here &&
+         (quorum_ == nullptr || quorum_->Counts(rank, gather.chunk->clock().iteration));
+}
+
+bool SyncPolicy::IsQuorumComplete(const Gather& gather) const {
+  const uint64_t iteration = gather.chunk->clock().iteration;
+  if (!quorum_->IsKnown(iteration)) return false;
+  // The slot's primary before had all pushes of the set, and this one may have to get them again.
+  for (const uint32_t rank : gather.view->worker_sets->At(iteration)) {
+    const bool waits =
+        quorum_->Counts(rank, iteration) && gather.view->worker_sets->WaitsFor(rank, iteration);
+    if (waits && !gather.pushed[rank].here) return false;
+  }
+  return true;
+}
+
 bool SyncPolicy::IsComplete(const Gather& gather) const {
+  if (quorum_ != nullptr) return IsQuorumComplete(gather);
   // If the whole worker set of the iteration is leaving, the update waits for no push, and maybe
   // none comes.
   const uint64_t iteration = gather.chunk->clock().iteration;
@@ -147,6 +175,7 @@ absl::Status SyncPolicy::Advance(int index, Gather& gather, std::vector<DueReply
     RETURN_IF_ERROR(told(AddWhole(gather)));
   }
   if (complete && !MayUpdate(index, gather)) return absl::OkStatus();
+  if (!complete && quorum_ != nullptr) return absl::OkStatus();
   ChunkChange change{.rate = {.iteration = static_cast<int64_t>(gather.chunk->clock().trained()),
                               .pushed = gather.kind.numbers,
                               .assigned = gather.kind.assigned}};
@@ -175,6 +204,12 @@ SyncPolicy::Gradients SyncPolicy::TakeHeld(Gather& gather) {
     if (pushed.held.has_value()) gradients.push_back(*std::move(pushed.held));
     pushed.held.reset();
   };
+  if (quorum_ != nullptr) {
+    for (int rank = 0; rank < workers_; ++rank) {
+      if (IsIn(gather, rank)) take(gather.pushed[rank]);
+    }
+    return gradients;
+  }
   if (!deterministic_) {
     take(gather.pushed[gather.newest]);
     return gradients;
@@ -257,31 +292,36 @@ void SyncPolicy::Complete(int index, Gather& gather, ChunkChange change,
   counters_->straggler_wait_nanoseconds +=
       absl::ToInt64Nanoseconds(clock_->Now() - gather.first_arrival);
   ChunkClock& clock = gather.chunk->mutable_clock();
-  const uint64_t iteration = clock.iteration++;
-  clock.all_absent = gather.absent > 0 && gather.absent == gather.arrived;
-  clock.CountExchange(gather.kind.assigned.has_value());
-  if (observers_.ReadGradients()) {
-    for (const uint32_t rank : gather.view->worker_sets->At(iteration)) {
-      if (gather.pushed[rank].here) change.workers.push_back(rank);
-    }
+  std::vector<uint32_t> in;  // whose pushes are in the update
+  for (int rank = 0; rank < workers_; ++rank) {
+    if (IsIn(gather, rank)) in.push_back(rank);
   }
+  const uint64_t iteration = clock.iteration++;
+  clock.all_absent = gather.absent > 0 && gather.absent == static_cast<int>(in.size());
+  clock.CountExchange(gather.kind.assigned.has_value());
+  change.workers.assign(in.begin(), in.end());
   const std::optional<uint64_t> number = observers_.Changed(index, *gather.chunk, change);
   if (number.has_value()) gather.unconfirmed.Begin(*number);
-  const auto release = [&](ReplySinks& sinks, uint64_t answered)
+  const auto release = [&](ReplySinks& sinks, uint64_t answered, bool dropped)
                            ABSL_EXCLUSIVE_LOCKS_REQUIRED(gather.chunk->mutex) {
                              for (std::shared_ptr<ReplySink>& sink : sinks) {
-                               gather.unconfirmed.Add({std::move(sink), answered}, released);
+                               gather.unconfirmed.Add({std::move(sink), answered, dropped},
+                                                      released);
                              }
                            };
-  for (Pushed& pushed : gather.pushed) {
-    if (pushed.here) release(pushed.sinks, iteration);
+  for (int rank = 0; rank < workers_; ++rank) {
+    Pushed& pushed = gather.pushed[rank];
+    if (pushed.here) {
+      const bool dropped = !std::binary_search(in.begin(), in.end(), rank);
+      if (dropped) quorum_->NoteDropped(rank, iteration);
+      release(pushed.sinks, iteration, dropped);
+    }
     pushed = Pushed();
   }
-  const auto is_over = [&](const Onlooker& onlooker) { return onlooker.iteration <= iteration; };
-  for (Onlooker& onlooker : gather.onlookers) {
-    if (is_over(onlooker)) release(onlooker.sinks, onlooker.iteration);
-  }
-  std::erase_if(gather.onlookers, is_over);
+  gather.onlookers.EndThrough(iteration, [&](ReplySinks& sinks, uint64_t answered)
+                                             ABSL_EXCLUSIVE_LOCKS_REQUIRED(gather.chunk->mutex) {
+                                               release(sinks, answered, /*dropped=*/false);
+                                             });
   gather.arrived = gather.awaited = gather.added = gather.summed = gather.absent = 0;
   gather.weight = 0;
   gather.is_whole = false;
@@ -300,6 +340,7 @@ void SyncPolicy::SetView(Gather& gather, std::shared_ptr<const PolicyView> view)
 
 absl::StatusOr<SlotPosition> SyncPolicy::Adopt(const PolicyView& view) {
   const auto shared = std::make_shared<const PolicyView>(view);
+  if (quorum_ != nullptr) quorum_->Adopt(view);
   SlotPosition position;
   for (Gather& gather : gathers_) {
     absl::MutexLock lock(&gather.chunk->mutex);
@@ -327,7 +368,7 @@ absl::Status SyncPolicy::Resume(int index) {
     advanced = Advance(index, gather, released);
   }
   SendReplies(gather.chunk->info().id, released);
-  if (clipping_ != nullptr) clipping_->TellPart();
+  Tell();
   return advanced;
 }
 
@@ -341,7 +382,25 @@ void SyncPolicy::Confirm(int index, uint64_t change) {
   SendReplies(gather.chunk->info().id, due);
 }
 
-UpdatePolicy::Start SyncPolicy::Join(uint32_t, uint64_t) {
+bool SyncPolicy::MayReply(int index) const {
+  const Gather& gather = gathers_[index];
+  gather.chunk->mutex.AssertReaderHeld();
+  return quorum_ == nullptr || !gather.unconfirmed.waits();
+}
+
+void SyncPolicy::Defer(int index, DueReply reply) {
+  Gather& gather = gathers_[index];
+  std::vector<DueReply> due;
+  {
+    absl::MutexLock lock(&gather.chunk->mutex);
+    if (gather.view == nullptr) return;
+    gather.unconfirmed.Add(std::move(reply), due);
+  }
+  SendReplies(gather.chunk->info().id, due);
+}
+
+UpdatePolicy::Start SyncPolicy::Join(uint32_t rank, uint64_t incarnation) {
+  if (quorum_ != nullptr) quorum_->Join(rank, incarnation);
   Start start{.iteration = std::numeric_limits<uint64_t>::max()};
   for (const Gather& gather : gathers_) {
     absl::ReaderMutexLock lock(&gather.chunk->mutex);
@@ -366,9 +425,13 @@ std::vector<UpdatePolicy::Pending> SyncPolicy::PendingUpdates() const {
     update.iteration = gather.chunk->clock().trained();
     update.since = gather.first_arrival;
     for (const uint32_t rank : gather.view->worker_sets->At(iteration)) {
-      const bool waits = gather.view->worker_sets->WaitsFor(rank, iteration);
+      const bool waits = gather.view->worker_sets->WaitsFor(rank, iteration) &&
+                         (quorum_ == nullptr || !quorum_->IsKnown(iteration) ||
+                          quorum_->Counts(rank, iteration));
       if (waits && !gather.pushed[rank].here) update.missing.push_back(rank);
     }
+    // Everybody's push has come, and the slots agree on that.
+    if (quorum_ != nullptr && update.missing.empty()) pending.pop_back();
   }
   return pending;
 }
@@ -377,12 +440,12 @@ void SyncPolicy::Abandon() {
   for (Gather& gather : gathers_) {
     // Destroyed after unlocking, because streams may end with them.
     std::vector<Pushed> dropped;
-    std::vector<Onlooker> onlookers;
+    Onlookers onlookers;
     UnconfirmedReplies unconfirmed;
     absl::MutexLock lock(&gather.chunk->mutex);
     gather.view = nullptr;
     gather.pushed.swap(dropped);
-    gather.onlookers.swap(onlookers);
+    std::swap(gather.onlookers, onlookers);
     std::swap(gather.unconfirmed, unconfirmed);
   }
 }

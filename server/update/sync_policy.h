@@ -12,20 +12,22 @@
 #include "common/placement/planned_config.h"
 #include "server/store/chunk_observer.h"
 #include "server/update/clipping.h"
+#include "server/update/onlookers.h"
 #include "server/update/push_checks.h"
 #include "server/update/push_pacing.h"
+#include "server/update/quorum.h"
 #include "server/update/reply_sinks.h"
 #include "server/update/unconfirmed_replies.h"
 #include "server/update/update_policy.h"
 
 namespace evenshard {
 
-// The policy SYNC. See UpdatePolicy.
+// The policies SYNC and QUORUM. See UpdatePolicy.
 class SyncPolicy final : public UpdatePolicy {
  public:
-  // `clipping` is null unless the config clips the mean.
+  // `clipping` is null unless the config clips the mean, and `quorum` unless the policy is QUORUM.
   SyncPolicy(const PlannedConfig& config, ParameterStore* store, ChunkObservers observers,
-             const Clock* clock, Clipping* clipping);
+             const Clock* clock, Clipping* clipping, Quorum* quorum);
 
   absl::Status Push(int index, WorkerSession& session, Gradient gradient,
                     std::shared_ptr<ReplySink> sink) override;
@@ -34,35 +36,36 @@ class SyncPolicy final : public UpdatePolicy {
   absl::Status Resume(int index) override;
   void Confirm(int index, uint64_t change) override;
   Start Join(uint32_t rank, uint64_t incarnation) override;
-  // An update waits for the workers of its worker set, whoever has left.
-  void Leave(uint32_t, uint64_t) override {}
+  // Under SYNC an update waits for the workers of its worker set, whoever has left.
+  void Leave(uint32_t rank, uint64_t incarnation) override {
+    if (quorum_ != nullptr) quorum_->Leave(rank, incarnation);
+  }
   void Abandon() override;
   // In deterministic order, the slowest worker may itself wait until a lower rank that is ahead has
-  // pushed, so pacing could stop both.
+  // pushed, so pacing could stop both. Under QUORUM nobody waits for the slowest.
   absl::Duration PushWait(uint32_t worker) const override {
-    return deterministic_ ? absl::ZeroDuration() : pacing_.Wait(worker);
+    return deterministic_ || quorum_ != nullptr ? absl::ZeroDuration() : pacing_.Wait(worker);
   }
-  // A worker sends its next gradient of a chunk only after it has received this reply, and the next
-  // update needs the next gradient of every worker. A worker that no update waits for any more has
-  // lost its session, and what it still receives counts for nothing.
-  bool RepliesMayBorrow() const override { return true; }
+  // Under SYNC a worker sends its next gradient of a chunk only after it has received this reply,
+  // and the next update needs the next gradient of every worker. A worker that no update waits for
+  // any more has lost its session, and what it still receives counts for nothing.
+  bool RepliesMayBorrow() const override { return quorum_ == nullptr; }
+  // Under QUORUM an update that this worker has no part in may follow before the reply is made.
+  bool MayReply(int index) const override;
+  void Defer(int index, DueReply reply) override;
   std::vector<Pending> PendingUpdates() const override;
+  void FillStats(ShardStats* stats) const override {
+    if (quorum_ != nullptr) quorum_->FillStats(stats);
+  }
 
  private:
   struct Pushed {
     bool here = false;  // this worker's push of the iteration has come
     ReplySinks sinks = {};
-    // The gradient until it is added: in deterministic order until all lower ranks' are, and
-    // otherwise only where it completes an update that may not be made yet.
+    // The gradient until it is added: under QUORUM until it is known whose gradients count, in
+    // deterministic order until all lower ranks' are, and otherwise only where it completes an
+    // update that may not be made yet.
     std::optional<Gradient> held;
-  };
-
-  // A worker outside an iteration's worker set, which waits for the parameters after that
-  // iteration.
-  struct Onlooker {
-    uint32_t rank;
-    uint64_t iteration;
-    ReplySinks sinks = {};
   };
 
   // The next update of a chunk, for which gradients are being gathered.
@@ -90,12 +93,17 @@ class SyncPolicy final : public UpdatePolicy {
     double weight ABSL_GUARDED_BY(chunk->mutex) = 0;      // of both
     PushedKind kind ABSL_GUARDED_BY(chunk->mutex);
     absl::Time first_arrival ABSL_GUARDED_BY(chunk->mutex);
-    std::vector<Onlooker> onlookers ABSL_GUARDED_BY(chunk->mutex);
+    // Workers outside an iteration's worker set and, under QUORUM, those that were dropped.
+    Onlookers onlookers ABSL_GUARDED_BY(chunk->mutex);
     UnconfirmedReplies unconfirmed ABSL_GUARDED_BY(chunk->mutex);
   };
 
   using Gradients = absl::InlinedVector<Gradient, 1>;
 
+  // Answers a push of an iteration that the chunk is past.
+  void AnswerPast(Gather& gather, WorkerSession& session, const Gradient& gradient,
+                  std::shared_ptr<ReplySink> sink, std::vector<DueReply>& released)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(gather.chunk->mutex);
   // Takes a push of the iteration that the chunk is at, or of one to come.
   absl::Status TakeNew(int index, Gather& gather, WorkerSession& session, Gradient gradient,
                        std::shared_ptr<ReplySink> sink, std::vector<DueReply>& released)
@@ -109,10 +117,18 @@ class SyncPolicy final : public UpdatePolicy {
   // Where the update is clipped: adds what has come to the sum, all of it, and the sum to the norm.
   absl::Status AddWhole(Gather& gather) ABSL_EXCLUSIVE_LOCKS_REQUIRED(gather.chunk->mutex);
   bool IsClipped(const Gather& gather) const ABSL_SHARED_LOCKS_REQUIRED(gather.chunk->mutex);
-  // Whether all pushes that the update waits for have come.
+  // Whether all pushes that the update waits for have come and, under QUORUM, it is known whose they
+  // are.
   bool IsComplete(const Gather& gather) const ABSL_SHARED_LOCKS_REQUIRED(gather.chunk->mutex);
   bool MayUpdate(int index, const Gather& gather) const
       ABSL_SHARED_LOCKS_REQUIRED(gather.chunk->mutex);
+  bool IsQuorumComplete(const Gather& gather) const
+      ABSL_SHARED_LOCKS_REQUIRED(gather.chunk->mutex);
+  // Whether a worker's push of the chunk's iteration is here and is in the update.
+  bool IsIn(const Gather& gather, uint32_t rank) const
+      ABSL_SHARED_LOCKS_REQUIRED(gather.chunk->mutex);
+  // Has others told what a push has changed. REQUIRES: no chunk's lock is held.
+  void Tell();
   // Removes and returns the gradients that are to be added now, in order.
   Gradients TakeHeld(Gather& gather) ABSL_EXCLUSIVE_LOCKS_REQUIRED(gather.chunk->mutex);
   // Adds a gradient to the sum. The last one applies the update with the mean instead, and sets
@@ -135,6 +151,7 @@ class SyncPolicy final : public UpdatePolicy {
   const ChunkObservers observers_;
   const Clock* const clock_;
   Clipping* const clipping_;
+  Quorum* const quorum_;
 
   PushPacing pacing_;
   std::deque<Gather> gathers_;  // parallel to the store's chunks

@@ -16,11 +16,14 @@ namespace evenshard {
 struct DueReply {
   std::shared_ptr<ReplySink> sink;
   uint64_t iteration = 0;
+  bool dropped = false;
 };
 
 // REQUIRES: the chunk's lock is not held.
 inline void SendReplies(uint32_t chunk, const std::vector<DueReply>& due) {
-  for (const DueReply& reply : due) reply.sink->Reply(chunk, reply.iteration);
+  for (const DueReply& reply : due) {
+    reply.sink->Reply(chunk, reply.iteration, reply.dropped);
+  }
 }
 
 // The replies of one chunk that wait until a change of the chunk is confirmed (ChunkObserver). Not

@@ -8,8 +8,10 @@
 
 #include "absl/status/status.h"
 #include "absl/time/time.h"
+#include "proto/admin.pb.h"
 #include "server/session/worker_session.h"
 #include "server/update/gradient.h"
+#include "server/update/unconfirmed_replies.h"
 #include "server/update/worker_sets.h"
 
 namespace evenshard {
@@ -39,6 +41,12 @@ struct SlotPosition {
 // A worker that sets `skip` counts as arrived but not in the mean; one that sets `absent` counts in
 // the mean with zeros, and if all do there is no update. With update.deterministic, gradients are
 // added up in the order of ranks, and early ones are held where they were received.
+//
+// QUORUM (Chen et al. 2016) is SYNC whose updates wait for a quorum of the worker set, and count the
+// gradients of who has pushed everything by then (Quorum). All gradients are held until the slots
+// have agreed on that. A push that does not count is answered as dropped, whenever it comes. A
+// worker that goes on elsewhere sets `onlooks` to be answered with the parameters after an
+// iteration.
 //
 // ASYNC (Dean et al. 2012, Downpour SGD) applies and answers each gradient at once. SSP applies it
 // at once, and answers when the worker is not too far ahead of the others (StalenessBound). What is
@@ -117,8 +125,17 @@ class UpdatePolicy {
   // chunk can come before every worker has received the reply to its last push of that chunk.
   virtual bool RepliesMayBorrow() const = 0;
 
+  // Returns whether a reply may show the chunk as it is: it may not if that can still be lost with
+  // this process, and the worker's own push does not depend on it. Then the caller has the reply
+  // made later. REQUIRES: the chunk's lock is held for MayReply, and not for Defer.
+  virtual bool MayReply(int index) const = 0;
+  virtual void Defer(int index, DueReply reply) = 0;
+
   // Returns what waits for some worker.
   virtual std::vector<Pending> PendingUpdates() const = 0;
+
+  // Fills in what only the policy knows.
+  virtual void FillStats(ShardStats* stats) const = 0;
 };
 
 }  // namespace evenshard

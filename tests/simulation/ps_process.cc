@@ -123,7 +123,7 @@ PsProcess::PsProcess(Context* context, int index, NodeRef node, uint64_t incarna
   options.clock = &context_.world.clock(node_.node);
   options.has_views = true;
   options.transport = this;
-  options.norms = this;
+  options.agreements = this;
   options.storage = context_.scenario.has_checkpoints ? storage_.get() : nullptr;
   options.has_threads = false;
   options.breaks_cuts = context_.plant == Plant::kInconsistentCut;
@@ -274,7 +274,8 @@ void PsProcess::Read() {
 }
 
 void PsProcess::WorkLater() {
-  const bool has_work = context_.scenario.has_checkpoints || context_.config.clips_mean();
+  const bool has_work = context_.scenario.has_checkpoints || context_.config.clips_mean() ||
+                        context_.config.has_quorum();
   if (!has_work || std::exchange(working_, true)) return;
   World& world = context_.world;
   const absl::Duration pause = world.typical_delay * world.dice().Scale(0.1, 10);
@@ -366,14 +367,21 @@ std::unique_ptr<ReplicaStream> PsProcess::Open(int slot, uint64_t view, const Pr
                                                                       .receiver = receiver});
 }
 
-void PsProcess::Report(const ProcessId& decider, const NormReport& report,
-                       NormDecider::Answer answer) {
+void PsProcess::Report(const ProcessId& decider, const AgreementReport& report,
+                       AgreementDecider::Answer answer) {
   World& world = context_.world;
   const std::shared_ptr<Connection> connection =
       world.Connect(node_, world.Ref(static_cast<int>(decider.process())));
   // The answer or the connection's end, whichever comes first.
-  auto once = std::make_shared<NormDecider::Answer>(std::move(answer));
-  const auto finish = [once](const absl::StatusOr<NormAnswer>& result) {
+  auto once = std::make_shared<AgreementDecider::Answer>(std::move(answer));
+  const auto finish = [once, report,
+                       plant = context_.plant](absl::StatusOr<AgreementAnswer> result) {
+    if (plant == Plant::kMixesSets && result.ok() && report.quorum().has_iteration()) {
+      for (const uint32_t rank : report.quorum().arrived()) {
+        result->mutable_quorum()->set_counted_before(static_cast<int>(rank),
+                                                     result->quorum().iteration() + 1);
+      }
+    }
     if (const auto waits = std::exchange(*once, nullptr); waits) waits(result);
   };
   connection->OnBroken(0, [finish](const absl::Status& status) {
@@ -381,8 +389,8 @@ void PsProcess::Report(const ProcessId& decider, const NormReport& report,
   });
   connection->Send(0, [context = &context_, connection, finish, report,
                        process = static_cast<int>(decider.process())] {
-    context->ps(process)->host_->TakeNorm(
-        report, [connection, finish](const absl::StatusOr<NormAnswer>& result) {
+    context->ps(process)->host_->TakeReport(
+        report, [connection, finish](const absl::StatusOr<AgreementAnswer>& result) {
           connection->Send(1, [connection, finish, result] {
             finish(result);
             connection->Close(0, absl::CancelledError("the report is answered"));
@@ -401,6 +409,7 @@ absl::StatusOr<ReplicaReceipt> PsProcess::TakeReplica(int slot, uint64_t view, u
   }
   ReplicaMessage taken = message;
   if (context_.plant == Plant::kForgetsNorms) taken.header.clear_squared_norm();
+  if (context_.plant == Plant::kForgetsSets) taken.header.clear_quorum();
   ASSIGN_OR_RETURN(ReplicaReceipt receipt, copy->Take(view, sender, taken));
   ParameterStore& store = copy->store();
   context_.oracle.CopyConfirmed(number, store.chunks()[store.IndexOf(message.header.chunk())]);

@@ -13,7 +13,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "common/control/view/view_link.h"
-#include "server/recovery/norm_reporter.h"
+#include "server/recovery/agreement_reporter.h"
 #include "server/recovery/slot_host.h"
 #include "server/store/chunk_observer.h"
 #include "server/store/snapshots.h"
@@ -25,7 +25,7 @@
 namespace evenshard {
 
 // A ps process: the real SlotHost, and in the place of gRPC what a simulated network brings.
-class PsProcess final : public ReplicaTransport, public NormTransport, private ChunkObserver {
+class PsProcess final : public ReplicaTransport, public AgreementTransport, private ChunkObserver {
  public:
   // A chunk's parameters, as a Pull answers them.
   struct Pulled {
@@ -60,8 +60,8 @@ class PsProcess final : public ReplicaTransport, public NormTransport, private C
                                       const ProcessId& copy,
                                       ReplicaStream::Receiver* receiver) override;
 
-  void Report(const ProcessId& decider, const NormReport& report,
-              NormDecider::Answer answer) override;
+  void Report(const ProcessId& decider, const AgreementReport& report,
+              AgreementDecider::Answer answer) override;
 
   // Has the copy of a slot take what the primary with this incarnation and number sends.
   absl::StatusOr<ReplicaReceipt> TakeReplica(int slot, uint64_t view, uint64_t sender, int number,

@@ -3,13 +3,13 @@
 #include <utility>
 
 #include "common/wire/encoding.h"
+#include "server/rpc/held_bytes.h"
 
 namespace evenshard {
 
 PushStream::PushStream(Options options)
     : options_(std::move(options)),
-      gate_({.held_bytes =
-                 static_cast<size_t>(options_.context->config.proto().limits().held_bytes()),
+      gate_({.held_bytes = HeldBytes(options_.context->config),
              .waiting = options_.shard->store().chunks().size()}),
       replies_(ChunkOrderOf(options_.context->config.proto().exchange())) {}
 
@@ -112,9 +112,9 @@ void PushStream::Take(GradientHeader header, std::shared_ptr<const std::string> 
   WriteLater();
 }
 
-void PushStream::Reply(uint32_t chunk, uint64_t iteration) {
-  if (ended_) return;
-  replies_.Push(chunk, {chunk, iteration});
+void PushStream::Reply(uint32_t chunk, uint64_t iteration, bool dropped) {
+  if (ended_ || (dropped && options_.context->plant == Plant::kIgnoresLate)) return;
+  replies_.Push(chunk, {chunk, iteration, dropped});
   WriteLater();
 }
 
@@ -140,15 +140,23 @@ void PushStream::WriteNext() {
   ParameterHeader header{.iteration = next.iteration,
                          .chunk = next.chunk,
                          .encoding = encoding,
-                         .view = options_.shard->view()};
+                         .view = options_.shard->view(),
+                         .dropped = next.dropped};
   std::string data;
+  bool is_deferred;
   {
     absl::ReaderMutexLock lock(&chunk.mutex);
+    is_deferred = !options_.shard->MayReply(next.chunk);
     header.version = chunk.version();
     header.assignments = chunk.clock().assignments;
     header.recent_assignments = chunk.clock().recent_assignments;
-    data.resize(EncodedBytes(encoding, chunk.info().size));
-    Encode(encoding, chunk.parameters(), data.data());
+    header.next_iteration = options_.context->config.has_quorum() ? chunk.clock().iteration : 0;
+    data.resize(next.dropped ? 0 : EncodedBytes(encoding, chunk.info().size));
+    if (!next.dropped) Encode(encoding, chunk.parameters(), data.data());
+  }
+  if (is_deferred) {
+    options_.shard->Defer(next.chunk, {shared_from_this(), next.iteration, next.dropped});
+    return WriteLater();
   }
   options_.shard->CountReply(options_.session.get(), data.size());
   options_.connection->Send(1, [deliver = deliver_, header, data = std::move(data),

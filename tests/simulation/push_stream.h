@@ -40,13 +40,14 @@ class PushStream final : public ReplySink, public std::enable_shared_from_this<P
   void SetDeliver(Deliver deliver) { deliver_ = std::move(deliver); }
   // A push has arrived. It is read when the gate lets the stream read.
   void Push(const GradientHeader& header, std::shared_ptr<const std::string> data);
-  void Reply(uint32_t chunk, uint64_t iteration) override;
+  void Reply(uint32_t chunk, uint64_t iteration, bool dropped) override;
   void End(const absl::Status& status);
 
  private:
   struct Pending {
     uint32_t chunk;
     uint64_t iteration;
+    bool dropped;
   };
 
   struct Arrived {

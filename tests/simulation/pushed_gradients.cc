@@ -44,12 +44,13 @@ absl::StatusOr<PushedGradients::Push> PushedGradients::Take(const GradientHeader
   first->second = {header.iteration, push.data};
   push.arrives.resize(chunk.size);
   Decode(encoding, {absl::MakeConstSpan(push.data)}, absl::MakeSpan(push.arrives));
-  if (settles_early_) encoder_->Settle(chunk, header.iteration, memory());
+  if (settles_early_) encoder_->Settle(chunk, header.iteration, memory(), /*dropped=*/false);
   return push;
 }
 
 void PushedGradients::Answered(const ParameterHeader& header) {
-  encoder_->Settle(config_.plan().chunks()[header.chunk], header.iteration, memory());
+  encoder_->Settle(config_.plan().chunks()[header.chunk], header.iteration, memory(),
+                    header.dropped);
 }
 
 void PushedGradients::GoBack() {

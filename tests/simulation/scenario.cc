@@ -29,6 +29,9 @@ constexpr uint64_t kLastingSeed = 0x94d049bb133111eb;
 // And whether workers that push at their own pace keep within a bound.
 constexpr uint64_t kSspSeed = 0xe7037ed1a0b428db;
 
+// And whether an update waits for some of the workers only.
+constexpr uint64_t kQuorumSeed = 0xd1b54a32d192ed03;
+
 std::string DrawModel(Dice& dice) {
   const int features = dice.Int(7, 10);
   return absl::StrCat("input { channels: ", dice.Int(5, 8), " height: 1 width: 1 }\n",
@@ -98,7 +101,8 @@ const std::vector<Plant>& AllPlants() {
       Plant::kHidesUnreachable,   Plant::kGivesUpUntaken,       Plant::kMovesCuts,
       Plant::kGivesThirdSlot,     Plant::kEndsWhenFinished,     Plant::kEndsAtReadErrors,
       Plant::kLeavesFolderFree,   Plant::kPublishesUnfenced,    Plant::kTrustsLease,
-      Plant::kForgetsNorms,       Plant::kSettlesEarly,         Plant::kAllowsStaleness};
+      Plant::kForgetsNorms,       Plant::kSettlesEarly,         Plant::kAllowsStaleness,
+      Plant::kForgetsSets,        Plant::kMixesSets,            Plant::kIgnoresLate};
   return plants;
 }
 
@@ -154,6 +158,12 @@ std::string PlantName(Plant plant) {
       return "forgets_norms";
     case Plant::kAllowsStaleness:
       return "allows_staleness";
+    case Plant::kForgetsSets:
+      return "forgets_sets";
+    case Plant::kMixesSets:
+      return "mixes_sets";
+    case Plant::kIgnoresLate:
+      return "ignores_late";
   }
   return "";
 }
@@ -187,6 +197,11 @@ Scenario DrawScenario(uint64_t seed, const Extent& most) {
   if (scenario.from_workers && scenario.iterations == 0)
     scenario.iterations = model_dice.Int(4, 20);
 
+  Dice quorum_dice(seed ^ kQuorumSeed);
+  if (scenario.sync && scenario.workers > 1 && !scenario.from_workers && quorum_dice.Once(4)) {
+    scenario.quorum = quorum_dice.Int(1, scenario.workers - 1);
+  }
+
   Dice assign_dice(seed ^ kAssignSeed);
   if (scenario.from_workers && scenario.sync && assign_dice.Once(2)) {
     scenario.assigns_every = assign_dice.Int(2, 5);
@@ -217,7 +232,9 @@ Scenario DrawScenario(uint64_t seed, const Extent& most) {
       "\n}\n", "partition { scheme: ",
       dice.Pick({"MEMORY_BASED", "STRIPED", scenario.slots <= 2 ? "LAYER_BASED" : "STRIPED"}),
       " }\n", shards, "workers: ", scenario.workers, "\nupdate { policy: ",
-      scenario.sync        ? "SYNC"
+      scenario.quorum ? absl::StrCat("QUORUM quorum: ", *scenario.quorum,
+                                     " grace: ", quorum_dice.Pick({"0", "0.1", "1"}))
+      : scenario.sync ? "SYNC"
       : scenario.staleness ? absl::StrCat("SSP staleness: ", *scenario.staleness)
                            : "ASYNC",
       deterministic ? " deterministic: true" : "", dice.Once(6) ? " clip_value: 0.5" : "",
@@ -294,12 +311,12 @@ std::vector<Fault> Scenario::DrawLastingFaults(absl::Duration duration) const {
     fault.one_way = dice.Once(3);
     if (fault.kind == Kind::kCut) {
       // Only pairs that talk: a worker and a shard, a primary and its replica, and anyone and the
-      // coordinator. Shards that clip by a norm talk too, and a cut between them that lasts ends
-      // the run.
+      // coordinator. Shards that clip by a norm, or agree on whose gradients count, talk too, and a
+      // cut between them that lasts ends the run.
       if (fault.node >= processes()) {
         fault.other = dice.Once(4) ? nodes() : dice.Int(0, slots - 1);
       } else {
-        fault.other = clips || dice.Once(4) ? nodes() : (fault.node + 1) % processes();
+        fault.other = clips || quorum.has_value() || dice.Once(4) ? nodes() : (fault.node + 1) % processes();
       }
       if (dice.Once(2)) std::swap(fault.node, fault.other);
     } else if (fault.kind == Kind::kSlowDisk) {

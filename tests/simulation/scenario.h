@@ -32,6 +32,9 @@ enum class Plant {
   kSettlesEarly,           // a worker counts what a push lost before it is answered
   kForgetsNorms,           // a replica does not learn the norms by which its chunks were clipped
   kAllowsStaleness,        // a shard lets workers get further ahead than SSP allows
+  kForgetsSets,            // a replica does not learn whose gradients count (QUORUM)
+  kMixesSets,              // a slot counts who has arrived there, beside those agreed on
+  kIgnoresLate,            // a shard does not answer a push that is dropped
   // What recovery was once found to do.
   kGivesUpLostSlots,  // a worker waits for a slot that nobody holds only as long as for a shard
   kHidesUnreachable,  // a primary does not say that it cannot reach its replica
@@ -98,6 +101,7 @@ struct Scenario {
   bool etcd = false;  // otherwise launch makes the views
   bool sync = true;
   std::optional<uint64_t> staleness = {};  // of SSP; without it and `sync` the policy is ASYNC
+  std::optional<int> quorum = {};  // with `sync`: the policy is QUORUM
   bool has_checkpoints = false;
   int replicas = 0;
   bool clips = false;         // the mean gradient by its norm

@@ -61,7 +61,7 @@ SeedRun RunTwice(const Scenario& scenario, const FaultsOf& faults_of, Plant plan
   run.outcome =
       Simulation(scenario, broken ? &*broken : &*config, run.faults, plant, verbose).Run();
   if (run.outcome.violation.empty() && run.outcome.end == "finished" &&
-      reference.end == "finished" && scenario.sync && run.outcome.whole_worker_set &&
+      reference.end == "finished" && scenario.sync && !scenario.quorum && run.outcome.whole_worker_set &&
       run.outcome.coverage.mixed == 0 && reference.whole_worker_set &&
       reference.coverage.mixed == 0 && run.outcome.coverage.forgotten == 0) {
     run.outcome.violation = Difference(reference.history, run.outcome.history);
@@ -178,6 +178,12 @@ bool MayShow(Plant plant, const Scenario& scenario) {
       return scenario.replicas > 0 && scenario.slots > 1 && scenario.clips;
     case Plant::kAllowsStaleness:
       return scenario.staleness.has_value() && scenario.workers > 1;
+    case Plant::kForgetsSets:
+      return scenario.replicas > 0 && scenario.quorum.has_value();
+    case Plant::kMixesSets:
+      return scenario.quorum.has_value() && scenario.slots > 1;
+    case Plant::kIgnoresLate:
+      return scenario.quorum.has_value();
     case Plant::kSettlesEarly:
       return scenario.config.find("error_feedback") != std::string::npos;
     case Plant::kGivesThirdSlot:

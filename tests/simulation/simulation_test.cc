@@ -50,6 +50,7 @@ TEST_CASE("a run keeps what recovery promises, whatever befalls it") {
   CHECK(coverage.reads > 10000);
   CHECK(coverage.norms > 100);
   CHECK(coverage.bounded > 1000);
+  CHECK(coverage.dropped > 1000);
 }
 
 TEST_CASE("a seed gives the same run each time") {

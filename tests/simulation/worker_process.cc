@@ -147,6 +147,8 @@ bool WorkerProcess::Advance() {
       core_.round().End();
       if (bootstrap_.has_value()) {
         Bootstrap();
+      } else if (core_.round().is_behind()) {
+        CatchUp();
       } else {
         BeginIteration();
       }
@@ -210,6 +212,13 @@ void WorkerProcess::Bootstrap() {
       BeginIteration();
     }
   }
+}
+
+void WorkerProcess::CatchUp() {
+  ++attempt_;
+  share_.reset();
+  iteration_ = core_.round().next_iteration() - 1;
+  ComputeAndPush(ExchangeRound::Onlooker(), /*contributes=*/false);
 }
 
 void WorkerProcess::PullSlots(absl::Time not_before) {
@@ -357,6 +366,10 @@ void WorkerProcess::ComputeAndPush(ExchangeKind kind, bool contributes) {
   contributes_ = contributes;
   step_ = Step::kExchanging;
   to_push_ = AllTensors();
+  if (contributes && !std::exchange(has_pulled_, false)) {
+    context_.oracle.Computes(context_.oracle.Generation(view_.generation()), rank_, iteration_,
+                             parameters_);
+  }
   MakeUpGradients(parameters_, rank_, iteration_, share_, &gradients_.values());
   if (assigned_array_ > 0) {  // no square, nor a mean of squares, is negative
     for (std::vector<float>& values : gradients_.values()) {
@@ -416,6 +429,7 @@ std::string WorkerProcess::Gradient(const GradientHeader& header) {
     push.gradient = std::move(taken->arrives);
     push.share = share_;
   }
+  if (header.onlooks) return data;
   context_.oracle.Pushed(context_.oracle.Generation(view_.generation()), rank_, header.iteration,
                          header.chunk, std::move(push));
   return data;
@@ -426,11 +440,17 @@ absl::Status WorkerProcess::TakeParameters(int slot, const ParameterHeader& head
   const absl::StatusOr<bool> counts = core_.round().Claim(slot, header);
   if (!counts.ok()) return counts.status();
   if (!*counts) return absl::OkStatus();
+  if (header.dropped) {
+    context_.oracle.Dropped(context_.oracle.Generation(view_.generation()), rank_, header);
+    gradients_.Answered(header);
+    core_.round().Dropped(header.chunk);
+    return absl::OkStatus();
+  }
   std::vector<float>& parameters = parameters_[header.chunk];
   Decode(static_cast<Encoding>(header.encoding), {{data.data(), data.size()}},
          absl::MakeSpan(parameters));
   context_.oracle.Answered(primary, context_.oracle.Generation(view_.generation()), rank_,
-                           incarnation_, header, parameters);
+                           incarnation_, header, parameters, contributes_);
   gradients_.Answered(header);
   core_.round().Answered(header.chunk, header.version);
   return absl::OkStatus();

@@ -73,6 +73,8 @@ class WorkerProcess final : private WorkerTransport::Buffers {
   bool Advance();
   // Does the next step of bootstrap_.
   void Bootstrap();
+  // Asks for the parameters of where the run has gone on to without this worker.
+  void CatchUp();
   void PullSlots(absl::Time not_before);
   void StartPull(int slot);
   void Pulled(int slot, const WorkerTransport::Answer& answer);

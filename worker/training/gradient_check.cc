@@ -3,6 +3,7 @@
 #include <cmath>
 
 #include "absl/strings/str_cat.h"
+#include "common/config/config_contract.h"
 #include "common/wire/encoding.h"
 #include "spdlog/spdlog.h"
 #include "worker/training/gradient_norm.h"
@@ -13,9 +14,9 @@ bool GradientCheck::Prepare(absl::Span<float> gradients) const {
   const Update& update = config_.proto().update();
   const bool may_skip = update.non_finite() == Update::SKIP;
   const bool is_local = config_.proto().has_local();
-  const double limit = is_local ? config_.proto().local().clip_global_norm()
-                       : update.policy() == Update::SYNC ? 0
-                                                         : update.clip_global_norm();
+  const double limit = is_local                ? config_.proto().local().clip_global_norm()
+                       : IsSynchronous(update) ? 0
+                                               : update.clip_global_norm();
   if (!may_skip && limit == 0) return true;
   double parameters = 0, statistics = 0;  // squares of norms
   for (const Tensor& tensor : config_.model().tensors()) {

@@ -132,6 +132,10 @@ absl::Status LocalRounds::PushFragment(Fragment& fragment, float weight) {
   return absl::OkStatus();
 }
 
+void LocalRounds::CaughtUp() {
+  for (Fragment& fragment : fragments_) fragment.is_due.assign(fragment.is_due.size(), true);
+}
+
 void LocalRounds::SwapReceived() {
   std::swap_ranges(options_.received.begin(), options_.received.end(), parameters().begin());
   options_.backend->ParametersWritten(0, static_cast<int64_t>(parameters().size()));

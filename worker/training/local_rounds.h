@@ -60,6 +60,7 @@ class LocalRounds final : public TrainingSchedule {
   void Start(int64_t iteration) override;
   absl::Status Finish(bool contributes, bool everything) override;
   int64_t next() const override { return next_; }
+  void CaughtUp() override;
   absl::Duration waited() const override { return waited_; }
   void SwapReceived() override;
 

@@ -260,6 +260,7 @@ std::unique_ptr<TrainingSchedule> Trainer::MakeSchedule(TrainingExchange& exchan
 
 absl::Status Trainer::Train(TrainingExchange& exchange, int64_t start, bool joined_late) {
   RETURN_IF_ERROR(exchange.Pull(buffers_.parameters.span()));
+  start = exchange.next_iteration();  // under QUORUM others may have gone on meanwhile
   ProgressReporter::Options progress_options = options_.progress;
   progress_options.length = batches_->length();
   ProgressReporter progress(progress_options, options_.clock);
@@ -277,6 +278,14 @@ absl::Status Trainer::Train(TrainingExchange& exchange, int64_t start, bool join
     if (PausesAt(iteration)) {
       RETURN_IF_ERROR(exchange.AwaitAll());
       RETURN_IF_ERROR(FollowWorkerSets(exchange, progress));
+    }
+    if (exchange.is_behind()) {
+      RETURN_IF_ERROR(exchange.CatchUp(buffers_.parameters.span()));
+      spdlog::debug("iteration {} went on without this worker, which goes on at iteration {}",
+                    iteration - 1, exchange.next_iteration());
+      schedule.CaughtUp();
+      iteration = exchange.next_iteration() * steps_;
+      continue;
     }
     if (PausesAt(iteration)) {
       progress.Flush();
@@ -327,7 +336,7 @@ absl::StatusOr<Trainer::Outcome> Trainer::Iterate(TrainingExchange& exchange,
                         .pass_queued = [&] { batches_->Prefetch(iteration + 1, *backend_); },
                         .settled = [&]() -> absl::StatusOr<bool> {
                           RETURN_IF_ERROR(FollowWorkerSets(exchange, progress));
-                          return !batches_->IsDealtAnew();
+                          return !batches_->IsDealtAnew() && !exchange.is_behind();
                         }});
   const absl::StatusOr<BatchResult> result = Compute(schedule, hooks, batch, iteration);
   if (hooks.is_dealt_anew()) return Outcome::kDealtAnew;
@@ -383,7 +392,7 @@ absl::StatusOr<double> Trainer::Evaluate(TrainingExchange& exchange, TrainingSch
   // Others have updated the parameters since this worker's last reply. What a fragment is counted
   // from must stay.
   const LocalSteps& local = config_.proto().local();
-  if (IsAsynchronous(config_.proto().update()) && local.fragments() == 1 &&
+  if (!config_.is_synchronous() && local.fragments() == 1 &&
       local.overlap_steps() == 0) {
     RETURN_IF_ERROR(exchange.Pull(buffers_.parameters.span()));
   }

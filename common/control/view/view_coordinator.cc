@@ -5,6 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/base/text.h"
+#include "common/config/config_contract.h"
 #include "common/placement/declaration.h"
 
 namespace evenshard {
@@ -28,7 +29,7 @@ ViewCoordinator::Settings ViewCoordinator::SettingsOf(const ClusterConfig& confi
   return {.slots = config.shard_size(),
           .spares = config.recovery().spare_size(),
           .workers = config.workers(),
-          .synchronous = config.update().policy() == Update::SYNC,
+          .synchronous = IsSynchronous(config.update()),
           .recovery = config.recovery(),
           .startup = absl::Seconds(config.limits().startup_seconds()),
           .exchange = absl::Seconds(config.limits().exchange_seconds()),

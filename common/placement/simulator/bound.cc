@@ -47,7 +47,7 @@ class BoundTerms {
         times_(layer_times),
         is_sequential_(run.config.exchange().schedule() == ExchangeConfig::SEQUENTIAL),
         pushes_at_end_(is_sequential_ || run.config.has_local()),
-        is_sync_(run.config.update().policy() == Update::SYNC),
+        is_sync_(IsSynchronous(run.config.update())),
         clips_(ClipsMean(run.config)),
         fastest_(*std::min_element(rates.worker_slowdown.begin(), rates.worker_slowdown.end())),
         all_{.pushed = {.on_shard = std::vector<double>(run.plan.shards())},

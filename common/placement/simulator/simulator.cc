@@ -34,8 +34,8 @@ class Cluster final : private EventQueue::Target, private WorkerModel::Network {
   Cluster(const PlannedRun& run, const ClusterRates& rates, absl::Span<const LayerTime> layer_times,
           const SimulationOptions& options)
       : plan_(run.plan),
-        policy_(run.config.update().policy()),
-        staleness_(policy_ == Update::SSP ? run.config.update().staleness()
+        is_sync_(IsSynchronous(run.config.update())),
+        staleness_(run.config.update().policy() == Update::SSP ? run.config.update().staleness()
                                           : std::numeric_limits<int>::max()),
         clipped_(ClippedChunks(run)),
         clipped_count_(std::count(clipped_.begin(), clipped_.end(), true)),
@@ -82,7 +82,7 @@ class Cluster final : private EventQueue::Target, private WorkerModel::Network {
       workers_.emplace_back(layers_, workers_.size(), rates.worker_slowdown[rank], &events_,
                             network);
     }
-    if (policy_ != Update::SYNC) {
+    if (!is_sync_) {
       pushes_of_chunk_.assign(plan_.chunks().size(), std::vector<Pushes>(workers_.size()));
     }
   }
@@ -126,7 +126,7 @@ class Cluster final : private EventQueue::Target, private WorkerModel::Network {
   // A shard keeps workers abreast unless it has to add gradients in the order of ranks, for which
   // it holds those that are early.
   static double LeadBytes(const ClusterConfig& config) {
-    if (config.update().policy() != Update::SYNC || config.update().deterministic()) {
+    if (!IsSynchronous(config.update()) || config.update().deterministic()) {
       return std::numeric_limits<double>::infinity();
     }
     const int64_t elements = config.limits().lead_bytes() / static_cast<int64_t>(sizeof(float));
@@ -198,7 +198,7 @@ class Cluster final : private EventQueue::Target, private WorkerModel::Network {
     if (iteration < iterations_ && ++ended_[iteration] == static_cast<int>(workers_.size())) {
       end_seconds_[iteration] = events_.now();
     }
-    return policy_ != Update::SYNC || iteration + 1 < iterations_;
+    return !is_sync_ || iteration + 1 < iterations_;
   }
 
   void TakeIn(int worker, int index, uint32_t chunk) {
@@ -217,7 +217,7 @@ class Cluster final : private EventQueue::Target, private WorkerModel::Network {
     const Gradient gradient = shard.gradients.front();
     shard.gradients.pop_front();
     if (!shard.gradients.empty()) events_.At(shard.gradients.front().time, this, 0, index);
-    if (policy_ != Update::SYNC) return AnswerWithinBound(gradient.chunk, gradient.worker);
+    if (!is_sync_) return AnswerWithinBound(gradient.chunk, gradient.worker);
     int& gradients = gradients_of_chunk_[gradient.chunk];
     if (++gradients < static_cast<int>(workers_.size())) return;
     gradients = 0;
@@ -252,7 +252,7 @@ class Cluster final : private EventQueue::Target, private WorkerModel::Network {
 
   // Constant after construction.
   const Plan& plan_;
-  const Update::Policy policy_;
+  const bool is_sync_;
   const int staleness_;
   const std::vector<bool> clipped_;  // by chunk
   const size_t clipped_count_;
@@ -283,7 +283,7 @@ constexpr int64_t kPushes = 96 << 10;
 // Whether all iterations soon take the same time. Otherwise, under ASYNC and under SEQUENTIAL, the
 // workers begin abreast and fall out of step, which may take tens of iterations.
 bool StaysInStep(const ClusterConfig& config) {
-  return config.update().policy() == Update::SYNC &&
+  return IsSynchronous(config.update()) &&
          config.exchange().schedule() != ExchangeConfig::SEQUENTIAL;
 }
 

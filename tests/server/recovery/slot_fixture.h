@@ -182,7 +182,7 @@ class SlotFixture {
     options.clock = &clock;
     options.has_views = true;
     options.transport = &net;
-    options.norms = norms;
+    options.agreements = norms;
     options.storage = storage;
     options.has_threads = has_threads;
     options.holds_roles = [this] { return holds_roles(); };
@@ -299,7 +299,7 @@ class SlotFixture {
   FakeClock clock;
   std::unique_ptr<PlannedConfig> config;
   Storage* storage = nullptr;
-  NormTransport* norms = nullptr;  // of the hosts that are started from now on
+  AgreementTransport* norms = nullptr;  // of the hosts that are started from now on
   bool has_threads = false;        // see SlotHost::Options
   std::function<bool()> holds_roles = [] { return true; };
   Loopback net;

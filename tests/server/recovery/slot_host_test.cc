@@ -46,9 +46,9 @@ TEST_CASE_METHOD(HostFixture,
   CHECK(CopyState(1, 0) == PrimaryState(0));
 }
 
-class CountedNorms final : public NormTransport {
+class CountedNorms final : public AgreementTransport {
  public:
-  void Report(const ProcessId&, const NormReport& report, NormDecider::Answer) override {
+  void Report(const ProcessId&, const AgreementReport& report, AgreementDecider::Answer) override {
     ++reports;
   }
   int reports = 0;

@@ -20,11 +20,13 @@ namespace evenshard {
 // Records the replies that it gets, from any threads.
 class RecordingSink final : public ReplySink {
  public:
-  void Reply(uint32_t chunk, uint64_t iteration) override {
+  void Reply(uint32_t chunk, uint64_t iteration, bool is_dropped) override {
     absl::MutexLock lock(&mutex_);
-    replies.emplace_back(chunk, iteration);
+    (is_dropped ? dropped : replies).emplace_back(chunk, iteration);
   }
-  std::vector<std::pair<uint32_t, uint64_t>> replies;  // read while none come
+  // Read while none come.
+  std::vector<std::pair<uint32_t, uint64_t>> replies;
+  std::vector<std::pair<uint32_t, uint64_t>> dropped;  // of pushes that do not count
 
  private:
   absl::Mutex mutex_;

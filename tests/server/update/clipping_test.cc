@@ -15,7 +15,7 @@ namespace {
 const std::string kClip = "update.clip_global_norm=2";
 
 // The norm that a slot reports: the chunks of the fixture have 16 equal elements each.
-double NormOf(const PolicyFixture& fixture, const NormReport& report) {
+double NormOf(const PolicyFixture& fixture, const AgreementReport& report) {
   SquareSum::Limbs limbs;
   std::copy_n(report.part().limb().begin(), limbs.size(), limbs.begin());
   return std::sqrt(Clipping::RuleOf(*fixture.config).Value(SquareSum(limbs)));
@@ -142,7 +142,7 @@ TEST_CASE_METHOD(PolicyFixture, "a slot that is taken over in the middle uses th
     chunk.mutable_clock().iteration = 1;  // its update of iteration 0 had come to the replica
     chunk.mutable_clock().version = 1;
   }
-  store->Learn({.iteration = 0, .squared = 16});
+  store->Learn(AgreedNorm{.iteration = 0, .squared = 16});
   CHECK(Push(0, 0, 1, 0).ok());  // a repeat
   for (const int rank : {0, 1}) CHECK(Push(rank, 0, 1, 1).ok());
   CHECK(Iteration(1) == 1);

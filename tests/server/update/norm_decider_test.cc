@@ -19,32 +19,32 @@ const std::vector<std::string> kOverrides = {
 
 class Fixture {
  public:
-  NormReport Report(int slot, uint64_t view = 0) {
-    NormReport report;
+  AgreementReport Report(int slot, uint64_t view = 0) {
+    AgreementReport report;
     report.set_config_fingerprint(config.fingerprint());
     report.set_view(view);
     report.set_slot(slot);
     return report;
   }
   // A part with this norm.
-  NormReport Part(int slot, uint64_t iteration, float norm, uint64_t view = 0) {
-    NormReport report = Report(slot, view);
+  AgreementReport Part(int slot, uint64_t iteration, float norm, uint64_t view = 0) {
+    AgreementReport report = Report(slot, view);
     SquareSum sum;
     REQUIRE(rule.Add(&norm, 1, 1, &sum));
     report.mutable_part()->set_iteration(iteration);
     report.mutable_part()->mutable_limb()->Add(sum.limbs().begin(), sum.limbs().end());
     return report;
   }
-  static NormReport Knowing(NormReport report, uint64_t iteration, double norm) {
+  static AgreementReport Knowing(AgreementReport report, uint64_t iteration, double norm) {
     report.mutable_latest()->set_iteration(iteration);
     report.mutable_latest()->set_value(norm * norm);
     return report;
   }
 
-  using Result = std::shared_ptr<std::optional<absl::StatusOr<NormAnswer>>>;
-  Result Take(const NormReport& report) {
-    auto result = std::make_shared<std::optional<absl::StatusOr<NormAnswer>>>();
-    decider.Take(report, [result](const absl::StatusOr<NormAnswer>& answer) {
+  using Result = std::shared_ptr<std::optional<absl::StatusOr<AgreementAnswer>>>;
+  Result Take(const AgreementReport& report) {
+    auto result = std::make_shared<std::optional<absl::StatusOr<AgreementAnswer>>>();
+    decider.Take(report, [result](const absl::StatusOr<AgreementAnswer>& answer) {
       REQUIRE_FALSE(result->has_value());  // once
       *result = answer;
     });
@@ -129,10 +129,10 @@ TEST_CASE_METHOD(Fixture, "a report without a part is answered at once") {
 
 TEST_CASE_METHOD(Fixture, "what no slot of this run can report is refused") {
   CHECK(absl::IsInvalidArgument(Error(Take(Part(2, 0, 1)))));
-  NormReport odd = Part(1, 0, 1);
+  AgreementReport odd = Part(1, 0, 1);
   odd.mutable_part()->mutable_limb()->RemoveLast();
   CHECK(absl::IsInvalidArgument(Error(Take(odd))));
-  NormReport other = Part(1, 0, 1);
+  AgreementReport other = Part(1, 0, 1);
   other.set_config_fingerprint(1);
   CHECK(KindOf(Error(Take(other))) == ErrorDetail::RUN_FAILED);
 }

@@ -94,8 +94,14 @@ class PolicyFixture {
                               parts.push_back(clipping->report());
                             }});
     }
+    if (config->has_quorum()) {
+      quorum = std::make_unique<Quorum>(
+          Quorum::Options{.config = config.get(), .store = store.get(), .on_arrival = [this] {
+                            arrivals.push_back(quorum->report());
+                          }});
+    }
     policy = MakeUpdatePolicy(*config, store.get(), ChunkObservers({&observer, snapshots.get()}),
-                              &clock, clipping.get());
+                              &clock, clipping.get(), quorum.get());
     activities = std::vector<WorkerActivity>(workers);
     for (int rank = 0; rank < workers; ++rank) {
       sinks.push_back(std::make_shared<RecordingSink>());
@@ -128,6 +134,19 @@ class PolicyFixture {
                         sinks[rank]);
   }
 
+  // Asks for the parameters after an iteration (GradientChunk.onlooks).
+  absl::Status Onlook(int rank, uint64_t iteration, int index = 0) {
+    const GradientHeader header{.worker = static_cast<uint32_t>(rank),
+                                .incarnation = 1,
+                                .iteration = iteration,
+                                .chunk = store->chunks()[index].info().id,
+                                .skip = true,
+                                .encoding = FLOAT32,
+                                .view = view,
+                                .onlooks = true};
+    return policy->Push(index, *sessions[rank], Gradient{header, {}, nullptr}, sinks[rank]);
+  }
+
   absl::Status PushAbsent(int rank, uint64_t iteration, int index = 0) {
     const GradientHeader header{.worker = static_cast<uint32_t>(rank),
                                 .incarnation = 1,
@@ -156,7 +175,21 @@ class PolicyFixture {
   }
   // The slots have agreed on the norm of an iteration's mean gradient.
   void Agree(uint64_t iteration, double norm) {
-    store->Learn({.iteration = iteration, .squared = norm * norm});
+    store->Learn(AgreedNorm{.iteration = iteration, .squared = norm * norm});
+    for (const int index : {0, 1}) CHECK(policy->Resume(index).ok());
+  }
+
+  // The slots have agreed on whose gradients count in an iteration.
+  void Fix(uint64_t iteration, const std::vector<uint32_t>& ranks) {
+    AgreementAnswer answer;
+    answer.mutable_quorum()->set_iteration(iteration);
+    for (int rank = 0; rank < config->workers(); ++rank) {
+      answer.mutable_quorum()->add_counted_before(store->CountedBefore(rank));
+    }
+    for (const uint32_t rank : ranks) {
+      answer.mutable_quorum()->set_counted_before(static_cast<int>(rank), iteration + 1);
+    }
+    CHECK(quorum->Learn(answer) == iteration);
     for (const int index : {0, 1}) CHECK(policy->Resume(index).ok());
   }
 
@@ -168,6 +201,7 @@ class PolicyFixture {
     return chunk.clock().iteration;
   }
   size_t Replies(int rank) const { return sinks[rank]->replies.size(); }
+  size_t Dropped(int rank) const { return sinks[rank]->dropped.size(); }
 
   bool from_workers = false;  // whether worker 0 gives the initial parameters; read by Start
   FakeClock clock;
@@ -184,7 +218,9 @@ class PolicyFixture {
   uint32_t staleness = 0;  // of later pushes
   float start = 0;
   std::unique_ptr<Clipping> clipping;  // null unless the config clips the mean
-  std::vector<NormReport> parts;       // as they were told
+  std::vector<AgreementReport> parts;  // as they were told
+  std::unique_ptr<Quorum> quorum;      // null unless the policy is QUORUM
+  std::vector<AgreementReport> arrivals;
   std::unique_ptr<UpdatePolicy> policy;
 };
 

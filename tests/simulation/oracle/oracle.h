@@ -39,6 +39,7 @@ struct Coverage {
   int mixed = 0;         // iterations that a worker repeats with some chunks updated already
   int forgotten = 0;     // times that a worker went on without the residual of error feedback
   int norms = 0;         // iterations whose norm was that of the gradients
+  int dropped = 0;       // pushes of which a worker was told that they do not count
   int bounded = 0;       // answers of which SSP promises that they have others' updates
 
   void Add(const Coverage& other);
@@ -74,13 +75,21 @@ class Oracle {
   // A worker pushes a chunk.
   void Pushed(GenerationId generation, uint32_t rank, uint64_t iteration, uint32_t chunk,
               PushRecord push);
-  // A worker has accepted an answer of a primary to a push.
+  // A worker computes its gradients of an iteration from parameters that it was answered with.
+  // QUORUM: those gradients count only if they are the ones of the iteration.
+  void Computes(GenerationId generation, uint32_t rank, uint64_t iteration,
+                const std::vector<std::vector<float>>& parameters);
+  // A worker has accepted the answer that its push does not count.
+  void Dropped(GenerationId generation, uint32_t rank, const ParameterHeader& header);
+  // A worker has accepted an answer of a primary to a push, of an exchange in which it contributes
+  // or not.
   //
-  // SYNC: the version that it was told must never be lost. ASYNC: its push must not be. The
+  // SYNC, QUORUM: the version that it was told must never be lost. ASYNC: its push must not be. The
   // parameters that it was shown may have others' pushes that are not confirmed yet, and that their
   // workers repeat if the primary dies. SSP: they have what the bound promises.
   void Answered(int primary, GenerationId generation, uint32_t rank, uint64_t incarnation,
-                const ParameterHeader& header, absl::Span<const float> parameters);
+                const ParameterHeader& header, absl::Span<const float> parameters,
+                bool contributes);
   // A worker has trained to the end or given up, and is not waited for any more.
   void Left(GenerationId generation, uint32_t rank) { left_.emplace(generation, rank); }
   // A worker begins an iteration of which some chunks are updated already: the others' gradients
@@ -125,6 +134,12 @@ class Oracle {
   void CheckTakeover(Instance& instance, Instance& before);
   // Whether the slot was handed over between the two.
   bool WasHandedOver(const Instance& before, const Instance& instance) const;
+  // QUORUM: notes what a worker was told of its gradient, which all answers must agree on.
+  void Told(GenerationId generation, uint32_t rank, uint64_t iteration, bool counts);
+  // QUORUM: returns what is wrong with whose gradients are in a change, or "".
+  std::string CheckQuorum(GenerationId generation, const ChangeRecord& record) const;
+  // QUORUM: all chunks have the same workers in an iteration, as these were told.
+  void CheckSets(GenerationId last, uint64_t iterations);
   std::string CheckClock(const ChunkState& before, const ChunkState& after,
                          const ChunkChange& change) const;
   // Computes the update from what the workers pushed. Returns what is wrong with `after`.
@@ -169,6 +184,10 @@ class Oracle {
   std::set<std::tuple<GenerationId, int, uint64_t>> handed_over_;
   // What a generation began from.
   std::map<GenerationId, std::optional<std::pair<GenerationId, CheckpointId>>> origins_;
+  // QUORUM: what each worker was told of its gradient of an iteration, and whose gradients are of
+  // other parameters than the iteration's.
+  std::map<std::tuple<GenerationId, uint32_t, uint64_t>, bool> told_counts_;
+  std::set<std::tuple<GenerationId, uint32_t, uint64_t>> misread_;
   Coverage coverage_;
   std::string violation_;
 };

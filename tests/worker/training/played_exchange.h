@@ -109,6 +109,8 @@ class PlayedExchange final : public TrainingExchange {
     return Failure();
   }
 
+  bool is_behind() const override { return false; }
+  absl::Status CatchUp(absl::Span<float>) override { return absl::OkStatus(); }
   bool is_begun() const override { return !pending_.empty(); }
 
   absl::Status Report(const WorkerUsage&, const std::stop_token&) override {

@@ -45,7 +45,7 @@ int SaveVerb(int argc, const char* const* argv) {
   if (!saved->iteration.has_value()) {
     std::cerr << "the saved chunks may be of different iterations: " << saved->why_not << "\n";
   }
-  const bool is_sync = config->proto().update().policy() == Update::SYNC;
+  const bool is_sync = config->is_synchronous();
   std::cout << "saved " << config->model().name() << ", "
             << FormatCount(config->model().parameter_count()) << " parameters"
             << (saved->iteration.has_value() ? " after " + FormatCount(*saved->iteration) +

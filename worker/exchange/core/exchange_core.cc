@@ -181,11 +181,13 @@ void ExchangeCore::Connected(int slot, uint64_t attempt, const JoinResponse& res
 absl::Status ExchangeCore::BeginRunning() {
   const auto [least, most] = links_.StartRange();
   const Update& update = config_.proto().update();
-  const bool is_sync = update.policy() == Update::SYNC;
+  const bool is_sync = config_.is_synchronous();
   // A worker that was lost in the middle of an iteration has pushed it to some slots only. Under
   // SSP each slot says where the slowest of the others is there.
   const uint64_t apart = 1 + std::max(update.staleness(), 0);
-  if (!options_.has_views && most->start_iteration() > least->start_iteration() + apart) {
+  // Under QUORUM the run goes on while this worker joins.
+  if (!options_.has_views && !config_.has_quorum() &&
+      most->start_iteration() > least->start_iteration() + apart) {
     return absl::FailedPreconditionError(absl::StrCat(
         "the shards are not of one run: ", most->name(),
         " has taken this worker's iterations before ", most->start_iteration(), ", ", least->name(),
@@ -222,7 +224,7 @@ absl::Status ExchangeCore::BeginRunning() {
 void ExchangeCore::CheckCatchUp() {
   // Under SSP the shards wait for none that has finished.
   if (stage_ != Stage::kRunning || !catch_up_.has_value() ||
-      config_.proto().update().policy() != Update::SYNC) {
+      !config_.is_synchronous()) {
     return;
   }
   // Workers that join with this one wait for the same iteration. If no other worker of it stays,
@@ -351,7 +353,7 @@ void ExchangeCore::EndCatchUp() {
 }
 
 std::vector<WorkerSet> ExchangeCore::worker_sets() const {
-  if (options_.has_views && config_.proto().update().policy() == Update::SYNC) {
+  if (options_.has_views && config_.is_synchronous()) {
     absl::MutexLock lock(&mutex_);
     return {view_.worker_set().begin(), view_.worker_set().end()};
   }

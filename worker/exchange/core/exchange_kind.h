@@ -13,6 +13,8 @@ namespace evenshard {
 struct ExchangeKind {
   // It takes part without contributing, and does not count in the mean.
   bool skip = false;
+  // With `skip`, under QUORUM: GradientChunk.onlooks.
+  bool onlooks = false;
   // How much it counts in the mean. The gradients have been multiplied by it.
   float weight = 1;
   // What goes with gradients, by tensor; empty for the config's.

@@ -23,7 +23,8 @@ ExchangeRound::ExchangeRound(const Options& options)
     : options_(options),
       config_(*options.config),
       plan_(config_.plan()),
-      is_asynchronous_(config_.proto().update().policy() != Update::SYNC),
+      is_asynchronous_(!config_.is_synchronous()),
+      has_quorum_(config_.has_quorum()),
       schedule_(config_),
       limit_(1.1 * config_.worker_patience() + absl::Seconds(1)),
       watch_period_(std::min(limit_ / 10, kLongestWatchPeriod)),
@@ -52,9 +53,15 @@ absl::Status ExchangeRound::Begin(uint64_t iteration, ExchangeKind kind) {
     return absl::FailedPreconditionError(
         "an iteration has begun, and not all of its tensors have been waited for");
   }
+  if (is_behind_ && !kind.onlooks) {
+    return absl::FailedPreconditionError(absl::StrCat(
+        "the run has gone on to iteration ", next_iteration_,
+        " without this worker's gradient; allowed: to catch up with it first"));
+  }
   is_open_ = true;
   kind_ = std::move(kind);
   answered_.reset();
+  seen_ = {};
   chunks_.Begin(iteration, kind_.skip, kind_.assigned.has_value());
   ++moves_;
   return absl::OkStatus();
@@ -150,6 +157,7 @@ GradientHeader ExchangeRound::HeaderOf(uint32_t chunk) const {
           .assigned = kind_.assigned,
           .steps = has_steps ? kind_.steps[plan_.chunks()[chunk].tensor] : 0,
           .staleness = is_asynchronous_ ? chunks_.staleness() : 0,
+          .onlooks = kind_.onlooks,
           .weight = kind_.weight};
 }
 
@@ -185,6 +193,8 @@ absl::StatusOr<bool> ExchangeRound::Claim(int shard, const ParameterHeader& head
   const bool is_of_shard = chunk < plan_.chunks().size() && plan_.chunks()[chunk].shard == shard;
   absl::MutexLock lock(&mutex_);
   using State = ChunkStates::State;
+  // It answers once more the exchange before, whose number a catch-up may have too.
+  if (header.dropped && kind_.onlooks) return false;
   if (!is_of_shard || header.iteration > chunks_.iteration() ||
       (header.iteration == chunks_.iteration() &&
        (chunks_.state(chunk) == State::kBegun || chunks_.state(chunk) == State::kPushed))) {
@@ -200,16 +210,23 @@ absl::StatusOr<bool> ExchangeRound::Claim(int shard, const ParameterHeader& head
                                             "; the worker has version ", chunks_.version(chunk)));
   }
   chunks_.Claim(chunk, header.all_absent);
+  seen_.dropped |= header.dropped;
+  seen_.least = std::min(seen_.least, header.next_iteration);
+  seen_.most = std::max(seen_.most, header.next_iteration);
   has_answered_[shard] = true;
   answered_ = {.all = header.assignments, .recent = header.recent_assignments};
   newest_view_ = std::max(newest_view_, header.view);
   return true;
 }
 
-void ExchangeRound::Answered(uint32_t chunk, uint64_t version) {
+void ExchangeRound::Answered(uint32_t chunk, uint64_t version) { AnswerWith(chunk, version); }
+
+void ExchangeRound::Dropped(uint32_t chunk) { AnswerWith(chunk, std::nullopt); }
+
+void ExchangeRound::AnswerWith(uint32_t chunk, std::optional<uint64_t> version) {
   {
     absl::MutexLock lock(&mutex_);
-    chunks_.Answer(chunk, version);
+    chunks_.Answer(chunk, version.value_or(chunks_.version(chunk)));
     ++moves_;
     if (!chunks_.MayRelease()) return;
     QueueReleased();
@@ -254,7 +271,9 @@ void ExchangeRound::SetAbandoned(bool abandoned) {
 void ExchangeRound::End() {
   absl::MutexLock lock(&mutex_);
   if (!std::exchange(is_open_, false)) return;
-  next_iteration_ = chunks_.iteration() + 1;
+  const uint64_t next = chunks_.iteration() + 1;
+  is_behind_ = has_quorum_ && (seen_.dropped || seen_.most > next || seen_.least < seen_.most);
+  next_iteration_ = std::max(next, seen_.most);
   const uint64_t before = assignments_.all;
   assignments_ = answered_.value_or(assignments_);
   // Under ASYNC others may be answered before worker 0's initial parameters are there.
@@ -265,7 +284,7 @@ void ExchangeRound::Reset() {
   absl::MutexLock lock(&mutex_);
   failure_ = absl::OkStatus();
   newest_view_ = 0;
-  is_open_ = is_abandoned_ = false;
+  is_open_ = is_abandoned_ = is_behind_ = false;
   chunks_.Reset();
 }
 

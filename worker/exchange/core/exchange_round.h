@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <limits>
 #include <optional>
 #include <string>
 #include <vector>
@@ -64,6 +65,16 @@ class ExchangeRound {
     absl::MutexLock lock(&mutex_);
     return next_iteration_;
   }
+  // QUORUM: whether the run has gone on without this worker, as the answers to the last exchange
+  // have shown: its gradient was dropped, or later updates are in its parameters. Then it has to
+  // catch up before it trains next_iteration(), which no chunk was past when it answered: by the
+  // exchange before it, of the kind Onlooker(), whose answers are the parameters. If the run has
+  // gone on meanwhile, that is to be done again.
+  bool is_behind() const {
+    absl::MutexLock lock(&mutex_);
+    return is_behind_;
+  }
+  static ExchangeKind Onlooker() { return {.skip = true, .onlooks = true}; }
   // Of the exchanges before next_iteration(), those that were no iterations of training.
   AssignmentCounts assignments() const {
     absl::MutexLock lock(&mutex_);
@@ -72,11 +83,12 @@ class ExchangeRound {
   void StartAt(uint64_t iteration, AssignmentCounts assignments = {}) {
     absl::MutexLock lock(&mutex_);
     next_iteration_ = iteration;
+    is_behind_ = false;
     assignments_ = assignments;
   }
 
   // Begins an iteration, in which every tensor has to be pushed. Errors: the failure;
-  // FAILED_PRECONDITION if the last iteration is not over.
+  // FAILED_PRECONDITION if the last iteration is not over, or the worker has to catch up first.
   absl::Status Begin(uint64_t iteration, ExchangeKind kind = {});
   // Pushes tensors: their chunks leave when the schedule lets them. Errors: FAILED_PRECONDITION if
   // no iteration has begun or a tensor has been pushed in it; then none of them is.
@@ -146,6 +158,8 @@ class ExchangeRound {
   // chunk that was not pushed to this shard.
   absl::StatusOr<bool> Claim(int shard, const ParameterHeader& header);
   void Answered(uint32_t chunk, uint64_t version);
+  // The same for an answer that says `dropped`, which brings no parameters.
+  void Dropped(uint32_t chunk);
 
   // A pull has written a chunk's parameters, in this version and, under SYNC, as they are at this
   // iteration. Rounds `parameters` to exchange.parameter_encoding, as the workers have them that
@@ -231,6 +245,8 @@ class ExchangeRound {
   uint64_t Trained() const ABSL_SHARED_LOCKS_REQUIRED(mutex_) {
     return chunks_.iteration() - std::min(chunks_.iteration(), assignments_.all);
   }
+  // The chunk's parameters have come in a version, or stay in the one that the worker has.
+  void AnswerWith(uint32_t chunk, std::optional<uint64_t> version);
   // Returns the number of chunks that `wait` still waits for.
   size_t Remaining(const Wait& wait) const ABSL_SHARED_LOCKS_REQUIRED(mutex_);
   absl::Status Await(const Wait& wait);
@@ -242,6 +258,7 @@ class ExchangeRound {
   const PlannedConfig& config_;
   const Plan& plan_;
   const bool is_asynchronous_;
+  const bool has_quorum_;
   const SchedulePolicy schedule_;
   const absl::Duration limit_;
   const absl::Duration watch_period_;
@@ -254,6 +271,14 @@ class ExchangeRound {
   bool is_abandoned_ ABSL_GUARDED_BY(mutex_) = false;
   uint64_t next_iteration_ ABSL_GUARDED_BY(mutex_) = 0;
   AssignmentCounts assignments_ ABSL_GUARDED_BY(mutex_);
+  // What the answers of the iteration under way have said so far of where the run is (QUORUM).
+  struct Seen {
+    bool dropped = false;
+    uint64_t least = std::numeric_limits<uint64_t>::max();  // ParameterChunk.next_iteration
+    uint64_t most = 0;
+  };
+  Seen seen_ ABSL_GUARDED_BY(mutex_);
+  bool is_behind_ ABSL_GUARDED_BY(mutex_) = false;
   // As the latest answer of the iteration under way says, which counts the iteration too.
   std::optional<AssignmentCounts> answered_ ABSL_GUARDED_BY(mutex_);
   ExchangeKind kind_ ABSL_GUARDED_BY(mutex_);               // of the iteration under way

@@ -35,6 +35,7 @@ class ExchangeSchedule final : public TrainingSchedule {
   void Start(int64_t iteration) override;
   absl::Status Finish(bool contributes, bool everything) override;
   int64_t next() const override { return iteration_ + 1; }
+  void CaughtUp() override {}
   absl::Duration waited() const override { return waited_; }
   void SwapReceived() override {}
 

@@ -97,7 +97,8 @@ bool GradientEncoder::Encode(const GradientHeader& header, const char* gradient,
   return true;
 }
 
-void GradientEncoder::Settle(const Chunk& chunk, uint64_t iteration, const char* gradient) {
+void GradientEncoder::Settle(const Chunk& chunk, uint64_t iteration, const char* gradient,
+                             bool dropped) {
   if (!feeds_back_) return;
   ChunkState& state = states_[chunk.id];
   absl::MutexLock lock(&state.mutex);
@@ -105,12 +106,14 @@ void GradientEncoder::Settle(const Chunk& chunk, uint64_t iteration, const char*
   state.settled = iteration;
   const Encoding encoding = config_.GradientEncoding(/*assigned=*/false, chunk);
   ForEachRun(chunk, [&](int64_t begin, size_t size) {
-    float scratch[kBlockElements], sent[kBlockElements];
+    float scratch[kBlockElements], sent[kBlockElements] = {};
     char encoded[kBlockElements * sizeof(uint16_t)];  // block-scaled encodings are narrower
     const absl::Span<const float> sum = ValuesOf(chunk, begin, gradient, {scratch, size});
     const auto n = static_cast<int64_t>(size);
-    ::evenshard::Encode(encoding, sum, encoded, RoundingOf(iteration, chunk, begin));
-    Decode(encoding, {{encoded, static_cast<size_t>(EncodedBytes(encoding, n))}}, {sent, size});
+    if (!dropped) {
+      ::evenshard::Encode(encoding, sum, encoded, RoundingOf(iteration, chunk, begin));
+      Decode(encoding, {{encoded, static_cast<size_t>(EncodedBytes(encoding, n))}}, {sent, size});
+    }
     Subtract(sum.data(), sent, n, residual_.data() + chunk.model_offset + begin);
   });
 }

@@ -19,7 +19,8 @@ namespace evenshard {
 // Encodes what a worker pushes in another encoding than its memory has. With
 // exchange.error_feedback (Karimireddy et al., arXiv:1901.09847) it keeps a residual e of each
 // element of a gradient in a block-scaled encoding: a push of the gradient g is C(g + e), and e
-// becomes g + e - D(C(g + e)) when the push is answered, with C and D for encoding and decoding.
+// becomes g + e - D(C(g + e)) when the push is answered, with C and D for encoding and decoding; if
+// the answer is that the push was dropped, e becomes g + e.
 // Until then e stays, so that every repeat of the push has the same bytes. Without a push, e stays
 // too; so does that of an element for which the difference is not finite.
 //
@@ -36,9 +37,9 @@ class GradientEncoder {
   // `out`, if the push has been answered and e is that of the next one.
   bool Encode(const GradientHeader& header, const char* gradient, char* out);
 
-  // The push of a chunk has been answered. Does nothing if Encode was not called for it. REQUIRES:
+  // The push of a chunk has been answered, maybe as `dropped`. Does nothing if Encode was not called for it. REQUIRES:
   // the gradient is as it was then.
-  void Settle(const Chunk& chunk, uint64_t iteration, const char* gradient);
+  void Settle(const Chunk& chunk, uint64_t iteration, const char* gradient, bool dropped);
 
   // Every e is zero again, as at first. REQUIRES: no push is pending.
   void Reset();

@@ -20,6 +20,12 @@ ParameterBootstrap::Step ParameterBootstrap::Pull(absl::Time not_before) {
   return {.kind = Step::Kind::kPull, .not_before = not_before};
 }
 
+ParameterBootstrap::Step ParameterBootstrap::CatchUp() const {
+  return {.kind = Step::Kind::kExchange,
+          .iteration = options_.core->round().next_iteration() - 1,
+          .exchange = ExchangeRound::Onlooker()};
+}
+
 absl::StatusOr<ParameterBootstrap::Step> ParameterBootstrap::Next() {
   ExchangeCore& core = *options_.core;
   RETURN_IF_ERROR(core.failure());
@@ -28,7 +34,7 @@ absl::StatusOr<ParameterBootstrap::Step> ParameterBootstrap::Next() {
     if (is_first && !catch_up.abandoned) {
       return Step{.kind = Step::Kind::kExchange,
                   .iteration = *catch_up.iteration,
-                  .exchange = {.skip = true}};
+                  .exchange = {.skip = true, .onlooks = options_.config->has_quorum()}};
     }
     core.EndCatchUp();
     if (catch_up.abandoned) return Pull();
@@ -41,6 +47,7 @@ absl::StatusOr<ParameterBootstrap::Step> ParameterBootstrap::Next() {
         .exchange = {.assigned = 0},
         .contribution = options_.rank == 0 ? Contribution::kGradient : Contribution::kZeros};
   }
+  if (core.round().is_behind()) return CatchUp();
   const size_t chunks = options_.config->plan().chunks().size();
   if (options_.brings_parameters && core.round().ChunksAfter(0) < chunks) {
     const absl::Time now = options_.clock->Now();
@@ -58,7 +65,7 @@ absl::StatusOr<ParameterBootstrap::Step> ParameterBootstrap::Next() {
 void ParameterBootstrap::LogRepeat() const {
   const ExchangeRound& round = options_.core->round();
   const size_t updated = round.PulledAhead();
-  if (updated == 0 || options_.config->proto().update().policy() != Update::SYNC) return;
+  if (updated == 0 || !options_.config->is_synchronous()) return;
   spdlog::info(
       "repeats iteration {}, of which {} of {} chunks are updated already: the gradients of the "
       "others are computed from parameters that are partly newer",

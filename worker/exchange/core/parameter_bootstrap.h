@@ -18,7 +18,8 @@ namespace evenshard {
 //   it joins a run under way             it takes part in the iteration before its first one, and
 //                                        the answers are the parameters; it pulls them if every
 //                                        worker that could complete that iteration has finished
-//                                        (ExchangeCore::CatchUp)
+//                                        (ExchangeCore::CatchUp). Under QUORUM it does that again
+//                                        until no other has gone on (ExchangeRound::is_behind)
 //   a run with model.from_workers        worker 0 pushes its own in iteration 0, in which the
 //   begins                               others take part without contributing
 //   otherwise                            it pulls them
@@ -58,6 +59,7 @@ class ParameterBootstrap {
   absl::StatusOr<Step> Next();
 
  private:
+  Step CatchUp() const;  // see ExchangeRound::is_behind
   Step Pull(absl::Time not_before = absl::InfinitePast());
   void LogRepeat() const;
 

@@ -70,6 +70,12 @@ class TrainingExchange {
   // Whether an iteration has begun and is not settled.
   virtual bool is_begun() const = 0;
 
+  // QUORUM: whether the iteration that was settled last was dropped, or the run has gone on since.
+  // Then next_iteration() is another than the one after it, and CatchUp brings its parameters, and
+  // may make it a later one still.
+  virtual bool is_behind() const = 0;
+  virtual absl::Status CatchUp(absl::Span<float> parameters) = 0;
+
   // May be called from any thread until Leave.
   virtual absl::Status Report(const WorkerUsage& usage, const std::stop_token& stop) = 0;
 

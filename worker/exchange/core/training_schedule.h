@@ -29,6 +29,9 @@ class TrainingSchedule : public LayerHooks {
   virtual absl::Status Finish(bool contributes, bool everything) = 0;
   // The iteration to go on with after Finish.
   virtual int64_t next() const = 0;
+  // The run has gone on without what this worker has pushed, and all parameters have been received
+  // anew (TrainingExchange::CatchUp).
+  virtual void CaughtUp() = 0;
   // Returns the time spent waiting for shards since Start.
   virtual absl::Duration waited() const = 0;
 

@@ -80,7 +80,7 @@ absl::Status ChunkTransfer::CheckAnswer(const Chunk& chunk,
   const size_t bytes = SegmentsSize(answer.data);
   const bool shares = shares_[chunk.shard].load(std::memory_order_relaxed);
   const size_t expected =
-      shares || answer.header.unchanged ? 0 : EncodedBytes(encoding, chunk.size);
+      shares || !answer.header.has_data() ? 0 : EncodedBytes(encoding, chunk.size);
   if (bytes != expected) {
     return absl::InternalError(absl::StrCat("it answered chunk ", chunk.id, " with ", bytes,
                                             " bytes instead of ", expected));
@@ -114,7 +114,7 @@ absl::Status ChunkTransfer::TakeAnswer(int slot, const Decoded<ParameterHeader>&
   if (!counts) return absl::OkStatus();
   const Chunk& chunk = config_.plan().chunks()[answer.header.chunk];
   RETURN_IF_ERROR(CheckAnswer(chunk, answer));
-  if (!answer.header.unchanged) {
+  if (answer.header.has_data()) {
     const Encoding encoding = config_.ParameterEncoding(chunk);
     const PlannedConfig::Place place = config_.ParameterPlace(chunk);
     char* const to = reinterpret_cast<char*>(parameters_.data()) + place.begin;
@@ -131,9 +131,13 @@ absl::Status ChunkTransfer::TakeAnswer(int slot, const Decoded<ParameterHeader>&
   }
   if (!gradients_.empty()) {
     encoder_->Settle(chunk, answer.header.iteration,
-                     reinterpret_cast<const char*>(gradients_.data()));
+                     reinterpret_cast<const char*>(gradients_.data()), answer.header.dropped);
   }
-  core_.round().Answered(chunk.id, answer.header.version);
+  if (answer.header.dropped) {
+    core_.round().Dropped(chunk.id);
+  } else {
+    core_.round().Answered(chunk.id, answer.header.version);
+  }
   return absl::OkStatus();
 }
 

@@ -169,6 +169,8 @@ class Exchange final : public TrainingExchange {
   void Flush() override { core_.round().Flush(); }
   absl::Status AwaitLayer(int layer) override { return Settle(core_.round().AwaitLayer(layer)); }
   absl::Status AwaitAll() override { return Settle(core_.round().AwaitAll()); }
+  bool is_behind() const override { return round().is_behind(); }
+  absl::Status CatchUp(absl::Span<float> parameters) override;
   bool is_begun() const override { return round().phase() != ExchangeRound::Phase::kIdle; }
 
   // Begins an exchange of another kind. `pushed` has the layout of gradients.

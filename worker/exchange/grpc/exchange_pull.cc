@@ -56,7 +56,7 @@ absl::Status Exchange::Bootstrap(bool brings_parameters, absl::Span<const float>
 absl::Status Exchange::PullState(int array, const Take& take) {
   if (is_begun()) return absl::FailedPreconditionError("an iteration has begun");
   const uint64_t iteration = round().next_iteration();
-  const bool is_sync = config_.proto().update().policy() == Update::SYNC;
+  const bool is_sync = config_.is_synchronous();
   const auto take_present = [&](const Chunk& chunk, const ParameterChunk& message) -> absl::Status {
     if (message.data().empty()) return absl::OkStatus();
     if (!is_sync || message.iteration() == iteration) return take(chunk, message);

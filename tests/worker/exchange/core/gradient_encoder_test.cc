@@ -67,8 +67,8 @@ class Pushes {
         .worker = 1, .iteration = iteration, .chunk = chunk.id, .encoding = encoding};
     return encoder_->Encode(header, memory(), data.data()) ? data : "";
   }
-  void Settle(const Chunk& chunk, uint64_t iteration) {
-    encoder_->Settle(chunk, iteration, memory());
+  void Settle(const Chunk& chunk, uint64_t iteration, bool dropped = false) {
+    encoder_->Settle(chunk, iteration, memory(), dropped);
   }
 
   std::vector<float> Decoded(const Chunk& chunk, const std::string& data) const {

@@ -1,5 +1,5 @@
-#ifndef EVENSHARD_SERVER_RPC_PEERS_NORM_CLIENT_H_
-#define EVENSHARD_SERVER_RPC_PEERS_NORM_CLIENT_H_
+#ifndef EVENSHARD_SERVER_RPC_PEERS_AGREEMENT_CLIENT_H_
+#define EVENSHARD_SERVER_RPC_PEERS_AGREEMENT_CLIENT_H_
 
 #include <list>
 #include <memory>
@@ -9,22 +9,22 @@
 #include "absl/synchronization/mutex.h"
 #include "common/base/pending_count.h"
 #include "proto/config.pb.h"
-#include "proto/norm_agreement.grpc.pb.h"
-#include "server/recovery/norm_reporter.h"
+#include "proto/agreement.grpc.pb.h"
+#include "server/recovery/agreement_reporter.h"
 
 namespace evenshard {
 
-// Brings reports to the primary of slot 0 by the NormAgreement service, on a connection of its own,
+// Brings reports to the primary of slot 0 by the Agreement service, on a connection of its own,
 // which never queues behind gradients. Thread-safe.
-class NormClient final : public NormTransport {
+class AgreementClient final : public AgreementTransport {
  public:
   // `limits` must outlive the client.
-  explicit NormClient(const Limits* limits) : limits_(*limits) {}
+  explicit AgreementClient(const Limits* limits) : limits_(*limits) {}
   // Ends the calls that are not answered, and waits for them.
-  ~NormClient() override;
+  ~AgreementClient() override;
 
-  void Report(const ProcessId& decider, const NormReport& report,
-              NormDecider::Answer answer) override;
+  void Report(const ProcessId& decider, const AgreementReport& report,
+              AgreementDecider::Answer answer) override;
 
  private:
   struct Call;
@@ -32,11 +32,11 @@ class NormClient final : public NormTransport {
   const Limits& limits_;
   absl::Mutex mutex_;
   std::string address_ ABSL_GUARDED_BY(mutex_);  // of the latest decider
-  std::shared_ptr<NormAgreement::Stub> stub_ ABSL_GUARDED_BY(mutex_);
+  std::shared_ptr<Agreement::Stub> stub_ ABSL_GUARDED_BY(mutex_);
   std::list<std::shared_ptr<Call>> calls_ ABSL_GUARDED_BY(mutex_);
   PendingCount running_;  // calls whose callback has not returned
 };
 
 }  // namespace evenshard
 
-#endif  // EVENSHARD_SERVER_RPC_PEERS_NORM_CLIENT_H_
+#endif  // EVENSHARD_SERVER_RPC_PEERS_AGREEMENT_CLIENT_H_

@@ -1,5 +1,5 @@
-#ifndef EVENSHARD_SERVER_RPC_PEERS_NORM_SERVICE_H_
-#define EVENSHARD_SERVER_RPC_PEERS_NORM_SERVICE_H_
+#ifndef EVENSHARD_SERVER_RPC_PEERS_AGREEMENT_SERVICE_H_
+#define EVENSHARD_SERVER_RPC_PEERS_AGREEMENT_SERVICE_H_
 
 #include <memory>
 #include <set>
@@ -7,18 +7,18 @@
 #include "absl/base/thread_annotations.h"
 #include "absl/status/status.h"
 #include "absl/synchronization/mutex.h"
-#include "proto/norm_agreement.grpc.pb.h"
+#include "proto/agreement.grpc.pb.h"
 #include "server/recovery/slot_host.h"
 #include "server/rpc/raw_call.h"
 
 namespace evenshard {
 
-// Translates the NormAgreement RPC into calls of SlotHost::TakeNorm. Thread-safe.
-class NormService final
-    : public NormAgreement::WithRawCallbackMethod_Agree<NormAgreement::Service> {
+// Translates the Agreement RPC into calls of SlotHost::TakeReport. Thread-safe.
+class AgreementService final
+    : public Agreement::WithRawCallbackMethod_Agree<Agreement::Service> {
  public:
   // `host` must outlive the service.
-  explicit NormService(const SlotHost* host) : host_(host) {}
+  explicit AgreementService(const SlotHost* host) : host_(host) {}
 
   // Ends every call that waits, and each later one that would, with `status`.
   void EndCalls(const absl::Status& status);
@@ -37,4 +37,4 @@ class NormService final
 
 }  // namespace evenshard
 
-#endif  // EVENSHARD_SERVER_RPC_PEERS_NORM_SERVICE_H_
+#endif  // EVENSHARD_SERVER_RPC_PEERS_AGREEMENT_SERVICE_H_

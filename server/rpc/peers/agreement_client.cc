@@ -1,4 +1,4 @@
-#include "server/rpc/peers/norm_client.h"
+#include "server/rpc/peers/agreement_client.h"
 
 #include <utility>
 
@@ -10,14 +10,14 @@
 
 namespace evenshard {
 
-struct NormClient::Call {
-  std::shared_ptr<NormAgreement::Stub> stub;
+struct AgreementClient::Call {
+  std::shared_ptr<Agreement::Stub> stub;
   grpc::ClientContext context;
-  NormReport report;
-  NormAnswer answer;
+  AgreementReport report;
+  AgreementAnswer answer;
 };
 
-NormClient::~NormClient() {
+AgreementClient::~AgreementClient() {
   std::list<std::shared_ptr<Call>> calls;
   {
     absl::MutexLock lock(&mutex_);
@@ -27,8 +27,8 @@ NormClient::~NormClient() {
   running_.AwaitZero();
 }
 
-void NormClient::Report(const ProcessId& decider, const NormReport& report,
-                        NormDecider::Answer answer) {
+void AgreementClient::Report(const ProcessId& decider, const AgreementReport& report,
+                        AgreementDecider::Answer answer) {
   const auto call = std::make_shared<Call>();
   call->report = report;
   call->context.set_deadline(
@@ -38,7 +38,7 @@ void NormClient::Report(const ProcessId& decider, const NormReport& report,
     absl::MutexLock lock(&mutex_);
     if (address_ != decider.address()) {
       address_ = decider.address();
-      stub_ = NormAgreement::NewStub(CreateChannel(address_, limits_));
+      stub_ = Agreement::NewStub(CreateChannel(address_, limits_));
     }
     call->stub = stub_;
     place = calls_.insert(calls_.end(), call);

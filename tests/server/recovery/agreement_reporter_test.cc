@@ -1,4 +1,4 @@
-#include "server/recovery/norm_reporter.h"
+#include "server/recovery/agreement_reporter.h"
 
 #include <catch2/catch.hpp>
 #include <memory>
@@ -13,29 +13,28 @@
 namespace evenshard {
 namespace {
 
-class Fixture : private NormTransport, protected PolicyFixture {
+class Fixture : private AgreementTransport, protected PolicyFixture {
  public:
   struct Call {
     ProcessId decider;
-    NormReport report;
-    NormDecider::Answer answer;
+    AgreementReport report;
+    AgreementDecider::Answer answer;
   };
 
   Fixture() {
     Start(1, {"update.clip_global_norm=2"});
-    reporter = std::make_shared<NormReporter>(NormReporter::Options{
+    reporter = std::make_shared<AgreementReporter>(AgreementReporter::Options{
         .slot = 0,
-        .clipping = clipping.get(),
-        .store = store.get(),
+        .subject = clipping.get(),
         .transport = this,
         .clock = &clock,
         .patience = absl::Seconds(10),
-        .on_norm = [this] { ++norms; },
+        .on_known = [this] { ++norms; },
         .on_failure = [this](const absl::Status& status) { failure = status; }});
   }
 
-  void Report(const ProcessId& decider, const NormReport& report,
-              NormDecider::Answer answer) override {
+  void Report(const ProcessId& decider, const AgreementReport& report,
+              AgreementDecider::Answer answer) override {
     calls.push_back({decider, report, std::move(answer)});
   }
   // All gradients of an iteration come, and the part is reported.
@@ -48,14 +47,14 @@ class Fixture : private NormTransport, protected PolicyFixture {
     process.set_process(index);
     return process;
   }
-  static NormAnswer Norm(uint64_t iteration, double squared) {
-    NormAnswer answer;
+  static AgreementAnswer Norm(uint64_t iteration, double squared) {
+    AgreementAnswer answer;
     answer.mutable_latest()->set_iteration(iteration);
     answer.mutable_latest()->set_value(squared);
     return answer;
   }
 
-  std::shared_ptr<NormReporter> reporter;
+  std::shared_ptr<AgreementReporter> reporter;
   std::vector<Call> calls;
   int norms = 0;
   absl::Status failure;
@@ -78,7 +77,7 @@ TEST_CASE_METHOD(Fixture, "the norm is learned from the answer") {
 }
 
 TEST_CASE_METHOD(Fixture, "in each view the reporter says what it knows, also without a part") {
-  store->Learn({.iteration = 4, .squared = 9});
+  store->Learn(AgreedNorm{.iteration = 4, .squared = 9});
   reporter->Adopt(3, Process(1));
   REQUIRE(calls.size() == 1);
   CHECK(calls[0].decider.process() == 1);

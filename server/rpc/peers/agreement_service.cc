@@ -1,4 +1,4 @@
-#include "server/rpc/peers/norm_service.h"
+#include "server/rpc/peers/agreement_service.h"
 
 #include <atomic>
 #include <utility>
@@ -8,19 +8,19 @@
 namespace evenshard {
 
 // One Agree RPC. It stays until the decider drops its answer, which may be after the RPC is done.
-class NormService::Call final : public UnaryReactor, public std::enable_shared_from_this<Call> {
+class AgreementService::Call final : public UnaryReactor, public std::enable_shared_from_this<Call> {
  public:
-  Call(NormService* service, MessageBytes* response) : service_(service), response_(response) {}
+  Call(AgreementService* service, MessageBytes* response) : service_(service), response_(response) {}
 
   // Only the first call has an effect.
-  void Answer(const absl::StatusOr<NormAnswer>& answer) {
+  void Answer(const absl::StatusOr<AgreementAnswer>& answer) {
     if (answered_.exchange(true)) return;
     if (!answer.ok()) {
       Finish(ToGrpc(answer.status()));
       return;
     }
     bool owns_buffer = false;
-    Finish(grpc::SerializationTraits<NormAnswer>::Serialize(*answer, response_, &owns_buffer));
+    Finish(grpc::SerializationTraits<AgreementAnswer>::Serialize(*answer, response_, &owns_buffer));
   }
 
  private:
@@ -31,12 +31,12 @@ class NormService::Call final : public UnaryReactor, public std::enable_shared_f
     service_->calls_.erase(self);
   }
 
-  NormService* const service_;
+  AgreementService* const service_;
   MessageBytes* const response_;
   std::atomic<bool> answered_{false};
 };
 
-UnaryReactor* NormService::Agree(CallContext*, const MessageBytes* request,
+UnaryReactor* AgreementService::Agree(CallContext*, const MessageBytes* request,
                                  MessageBytes* response) {
   const auto call = std::make_shared<Call>(this, response);
   absl::Status ended;
@@ -45,17 +45,17 @@ UnaryReactor* NormService::Agree(CallContext*, const MessageBytes* request,
     calls_.insert(call);
     ended = ended_;
   }
-  const absl::StatusOr<NormReport> report = ParseMessage<NormReport>(*request);
+  const absl::StatusOr<AgreementReport> report = ParseMessage<AgreementReport>(*request);
   if (!ended.ok() || !report.ok()) {
     call->Answer(ended.ok() ? report.status() : ended);
   } else {
-    host_->TakeNorm(*report,
-                    [call](const absl::StatusOr<NormAnswer>& answer) { call->Answer(answer); });
+    host_->TakeReport(*report,
+                    [call](const absl::StatusOr<AgreementAnswer>& answer) { call->Answer(answer); });
   }
   return call.get();
 }
 
-void NormService::EndCalls(const absl::Status& status) {
+void AgreementService::EndCalls(const absl::Status& status) {
   std::set<std::shared_ptr<Call>> calls;
   {
     absl::MutexLock lock(&mutex_);

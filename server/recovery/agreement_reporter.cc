@@ -1,11 +1,11 @@
-#include "server/recovery/norm_reporter.h"
+#include "server/recovery/agreement_reporter.h"
 
 #include "absl/strings/str_cat.h"
 #include "common/base/error_kind.h"
 
 namespace evenshard {
 
-void NormReporter::Adopt(uint64_t view, const std::optional<ProcessId>& decider) {
+void AgreementReporter::Adopt(uint64_t view, const std::optional<ProcessId>& decider) {
   {
     absl::MutexLock lock(&mutex_);
     view_ = view;
@@ -15,8 +15,8 @@ void NormReporter::Adopt(uint64_t view, const std::optional<ProcessId>& decider)
   if (view > 0) Report();  // without views nobody takes the place of the decider
 }
 
-void NormReporter::Report() {
-  NormReport report;
+void AgreementReporter::Report() {
+  AgreementReport report;
   ProcessId decider;
   uint64_t call;
   {
@@ -25,30 +25,31 @@ void NormReporter::Report() {
     must_retry_ = false;
     if (!decider_.has_value()) return;
     decider = *decider_;
-    report = options_.clipping->report();
+    report = options_.subject->report();
     report.set_view(view_);
-    reported_ = report.has_part() ? std::optional(report.part().iteration()) : std::nullopt;
+    report.set_number(call);
+    reported_ = options_.subject->AskedBy(report);
   }
   options_.transport->Report(
-      decider, report, [weak = weak_from_this(), call](const absl::StatusOr<NormAnswer>& answer) {
+      decider, report, [weak = weak_from_this(), call](const absl::StatusOr<AgreementAnswer>& answer) {
         if (const auto self = weak.lock(); self != nullptr) self->Answered(call, answer);
       });
 }
 
-void NormReporter::Answered(uint64_t call, const absl::StatusOr<NormAnswer>& answer) {
+void AgreementReporter::Answered(uint64_t call, const absl::StatusOr<AgreementAnswer>& answer) {
   absl::MutexLock lock(&mutex_);
   if (call != call_) return;
   if (answer.ok()) {
     unreachable_since_.reset();
     if (!reported_.has_value()) return;
-    const SquaredNorm& latest = answer->latest();
-    if (latest.iteration() != *reported_) {
+    const std::optional<uint64_t> latest = options_.subject->Learn(*answer);
+    if (latest != reported_) {
       return Fail(absl::InternalError(absl::StrCat(
-          "slot ", options_.slot, " needs the norm of the gradient of iteration ", *reported_,
-          ", and the primary of slot 0 knows that of iteration ", latest.iteration())));
+          "slot ", options_.slot, " needs ", options_.subject->what(), " of iteration ", *reported_,
+          ", and the primary of slot 0 knows ",
+          latest.has_value() ? absl::StrCat("that of iteration ", *latest) : "none")));
     }
-    options_.store->Learn({.iteration = latest.iteration(), .squared = latest.value()});
-    options_.on_norm();
+    options_.on_known();
     return;
   }
   const absl::Status& error = answer.status();
@@ -63,16 +64,16 @@ void NormReporter::Answered(uint64_t call, const absl::StatusOr<NormAnswer>& ans
   if (now - *unreachable_since_ < options_.patience) return;
   Fail(absl::DeadlineExceededError(
       absl::StrCat("slot ", options_.slot, " could not agree with slot 0 (ps ", decider_->process(),
-                   ") on the norm of the gradient for longer than limits.exchange_seconds (",
+                   ") on ", options_.subject->what(), " for longer than limits.exchange_seconds (",
                    absl::FormatDuration(options_.patience), "): ", error.message())));
 }
 
-void NormReporter::Fail(const absl::Status& failure) {
+void AgreementReporter::Fail(const absl::Status& failure) {
   must_retry_ = false;
   failure_.Update(failure);
 }
 
-void NormReporter::Tick() {
+void AgreementReporter::Tick() {
   absl::Status failure;
   bool retries;
   {
@@ -84,7 +85,7 @@ void NormReporter::Tick() {
   if (retries) Report();
 }
 
-void NormReporter::Stop() {
+void AgreementReporter::Stop() {
   absl::MutexLock lock(&mutex_);
   ++call_;
   decider_.reset();
