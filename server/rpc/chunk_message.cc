@@ -28,10 +28,10 @@ int64_t DataBytes(Shard* shard, const PendingReply& reply) {
 }
 
 grpc::ByteBuffer ReplyMessage(Shard* shard, WorkerSession* session,
-                              std::vector<PendingReply>& replies,
+                              const std::vector<PendingReply>& replies,
                               std::vector<PendingReply>& deferred) {
   std::vector<grpc::Slice> slices;
-  std::erase_if(replies, [&](const PendingReply& reply) {
+  for (const PendingReply& reply : replies) {
     StoredChunk& chunk = shard->chunk(reply.chunk);
     const Encoding encoding = shard->config().ParameterEncoding(chunk.info());
     ParameterHeader header{.iteration = reply.iteration,
@@ -42,7 +42,7 @@ grpc::ByteBuffer ReplyMessage(Shard* shard, WorkerSession* session,
     absl::ReaderMutexLock lock(&chunk.mutex);
     if (!shard->MayReply(reply.chunk)) {
       deferred.push_back(reply);
-      return true;
+      continue;
     }
     header.version = reply.written_version.value_or(chunk.version());
     header.assignments = chunk.clock().assignments;
@@ -57,11 +57,10 @@ grpc::ByteBuffer ReplyMessage(Shard* shard, WorkerSession* session,
     const bool is_sent = is_new && !reply.written_version.has_value();
     const EncodedHeader encoded = EncodeListed(header, is_sent ? bytes : 0);
     slices.emplace_back(encoded.data(), encoded.size());
-    if (!is_sent) return false;
+    if (!is_sent) continue;
     slices.push_back(DataSlice(chunk.parameters(), encoding,
                                shard->RepliesMayBorrow() ? shard->shared_store() : nullptr));
-    return false;
-  });
+  }
   return grpc::ByteBuffer(slices.data(), slices.size());
 }
 

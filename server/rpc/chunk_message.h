@@ -26,14 +26,13 @@ struct PendingReply {
 // Returns how much data a reply brings.
 int64_t DataBytes(Shard* shard, const PendingReply& reply);
 
-// Returns the ParameterChunks message of replies to `session`'s worker and counts them. Removes from
-// `replies` those that must be made later (UpdatePolicy::MayReply), and adds them to `deferred`; if
-// none is left, the message is empty. The message
+// Returns the ParameterChunks message of replies to `session`'s worker and counts them. Leaves out
+// those that must be made later (UpdatePolicy::MayReply), and adds them to `deferred`. The message
 // has the current parameters in the encoding of the exchange: FLOAT32 ones are borrowed from the
 // store if UpdatePolicy::RepliesMayBorrow, others are a copy. It has no data of parameters that
 // have been written to the memory that the worker shares, or that the worker has.
 grpc::ByteBuffer ReplyMessage(Shard* shard, WorkerSession* session,
-                              std::vector<PendingReply>& replies,
+                              const std::vector<PendingReply>& replies,
                               std::vector<PendingReply>& deferred);
 
 // Returns the ParameterChunk message of a Pull, with a copy of an array of the chunk's state as it

@@ -253,9 +253,9 @@ bool ExchangeStream::BeginEnd(const absl::Status& status) {
 }
 
 void ExchangeStream::WriteNext() {
-  std::vector<PendingReply> next;
-  while (next.empty()) {
-    std::vector<PendingReply> deferred;
+  size_t left = 0;  // replies in the message
+  while (left == 0) {
+    std::vector<PendingReply> next, deferred;
     absl::Status end_status;
     bool finish = false;
     {
@@ -281,6 +281,7 @@ void ExchangeStream::WriteNext() {
       return;
     }
     write_ = ReplyMessage(shard_, session_.get(), next, deferred);
+    left = next.size() - deferred.size();
     // They come by Reply again, maybe in this call.
     for (const PendingReply& reply : deferred) {
       shard_->Defer(reply.chunk, {shared_from_this(), reply.iteration, reply.dropped});

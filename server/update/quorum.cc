@@ -23,14 +23,18 @@ Quorum::Quorum(Options options)
 
 void Quorum::Arrived(uint32_t rank, uint64_t iteration) {
   absl::MutexLock lock(&mutex_);
-  if (std::exchange(iteration_, iteration) != iteration) {
-    for (Worker& worker : workers_) worker.pushed = 0;
-  }
+  Begin(iteration);
   tells_ |= ++workers_[rank].pushed == chunks_;
 }
 
-void Quorum::Adopt(const PolicyView& view) {
+void Quorum::Begin(uint64_t iteration) {
+  if (std::exchange(iteration_, iteration) == iteration) return;
+  for (Worker& worker : workers_) worker.pushed = 0;
+}
+
+void Quorum::Adopt(const PolicyView& view, uint64_t iteration) {
   absl::MutexLock lock(&mutex_);
+  Begin(iteration);
   worker_sets_ = view.worker_sets;
   for (Worker& worker : workers_) worker.has_left = false;
   for (const uint32_t rank : view.left) workers_[rank].has_left = true;
@@ -55,26 +59,30 @@ void Quorum::Leave(uint32_t rank, uint64_t incarnation) {
 std::vector<uint32_t> Quorum::Training() const {
   std::vector<uint32_t> training = worker_sets_->At(iteration_);
   std::erase_if(training, [this](uint32_t rank) ABSL_SHARED_LOCKS_REQUIRED(mutex_) {
-    return workers_[rank].has_left;
+    return workers_[rank].has_left || !worker_sets_->WaitsFor(rank, iteration_);
   });
   return training;
 }
 
-std::vector<uint32_t> Quorum::Asking() const {
+std::optional<std::vector<uint32_t>> Quorum::Asking() const {
   const std::optional<AgreedSet> latest = options_.store->agreed_set();
-  if (latest.has_value() && latest->iteration >= iteration_) return {};
+  if (latest.has_value() && latest->iteration >= iteration_) return std::nullopt;
   std::vector<uint32_t> arrived;
   for (size_t rank = 0; rank < workers_.size(); ++rank) {
     if (workers_[rank].pushed == chunks_) arrived.push_back(static_cast<uint32_t>(rank));
   }
+  const bool waits_for_none =
+      worker_sets_->Waited(iteration_) == 0 && !worker_sets_->At(iteration_).empty();
   const size_t quorum = options_.config->proto().update().quorum();
-  return arrived.size() < std::min(quorum, Training().size()) ? std::vector<uint32_t>() : arrived;
+  const size_t needed = std::min(quorum, Training().size());
+  if (arrived.size() < needed || (arrived.empty() && !waits_for_none)) return std::nullopt;
+  return arrived;
 }
 
 void Quorum::TellArrivals() {
   {
     absl::MutexLock lock(&mutex_);
-    if (!std::exchange(tells_, false) || Asking().empty()) return;
+    if (!std::exchange(tells_, false) || !Asking().has_value()) return;
   }
   options_.on_arrival();
 }
@@ -90,11 +98,11 @@ AgreementReport Quorum::report() const {
     quorum.mutable_latest()->mutable_counted_before()->Add(latest->counted_before.begin(),
                                                            latest->counted_before.end());
   }
-  const std::vector<uint32_t> arrived = Asking();
-  if (arrived.empty()) return report;
+  const std::optional<std::vector<uint32_t>> arrived = Asking();
+  if (!arrived.has_value()) return report;
   const std::vector<uint32_t> training = Training();
   quorum.set_iteration(iteration_);
-  quorum.mutable_arrived()->Add(arrived.begin(), arrived.end());
+  quorum.mutable_arrived()->Add(arrived->begin(), arrived->end());
   quorum.mutable_training()->Add(training.begin(), training.end());
   return report;
 }

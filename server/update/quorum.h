@@ -44,8 +44,9 @@ class Quorum final : public AgreementSubject {
   // The policy's side. A worker's push of one more chunk of an iteration is here. Every chunk of an
   // iteration comes before any of the next one.
   void Arrived(uint32_t rank, uint64_t iteration);
-  // Adopts a view: its worker sets, and who is not waited for.
-  void Adopt(const PolicyView& view);
+  // Adopts a view: its worker sets, and who is not waited for. `iteration`: the least that a chunk
+  // is at.
+  void Adopt(const PolicyView& view, uint64_t iteration);
   // An incarnation takes a rank; it has finished or is lost, unless another one has the rank.
   void Join(uint32_t rank, uint64_t incarnation);
   void Leave(uint32_t rank, uint64_t incarnation);
@@ -80,9 +81,13 @@ class Quorum final : public AgreementSubject {
     bool is_told = false;  // the log says that nearly all are dropped
   };
 
+  // The ranks that the update of iteration_ may wait for.
   std::vector<uint32_t> Training() const ABSL_SHARED_LOCKS_REQUIRED(mutex_);
-  // Who has arrived, or none if those are too few, or their set is known already.
-  std::vector<uint32_t> Asking() const ABSL_SHARED_LOCKS_REQUIRED(mutex_);
+  // Who has arrived; absent if those are too few, or their set is known already. If the whole
+  // worker set of the iteration is leaving, nobody may come any more, and none is enough.
+  std::optional<std::vector<uint32_t>> Asking() const ABSL_SHARED_LOCKS_REQUIRED(mutex_);
+  // Goes on to the pushes of another iteration.
+  void Begin(uint64_t iteration) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void NoteOutcome(uint32_t rank, bool dropped) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   const Options options_;

@@ -89,7 +89,7 @@ void QuorumDecider::Decide(uint64_t iteration) {
     all_arrived &= has_arrived;
   }
   due_ = absl::InfiniteFuture();
-  if (arrived == 0 || arrived < std::min(quorum_, training)) return;
+  if (arrived < std::min(quorum_, training)) return;
   const absl::Time now = clock_->Now();
   if (!reached_at_.has_value()) {
     reached_at_ = now;

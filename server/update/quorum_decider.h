@@ -22,7 +22,7 @@ namespace evenshard {
 // nobody once its set is decided. When as many as update.quorum have arrived, others may follow for
 // a while: update.grace times the average time that the quorum has taken lately since the decision
 // before. Who has arrived by then is the set. If fewer workers than the quorum are left that train,
-// all of them are needed.
+// all of them are needed; if the whole worker set of an iteration is lost, none is.
 //
 // Nothing else decides when that time is over: whoever owns the decider calls Tick at due().
 class QuorumDecider final : public AgreementDecider {

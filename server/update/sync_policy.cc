@@ -340,7 +340,6 @@ void SyncPolicy::SetView(Gather& gather, std::shared_ptr<const PolicyView> view)
 
 absl::StatusOr<SlotPosition> SyncPolicy::Adopt(const PolicyView& view) {
   const auto shared = std::make_shared<const PolicyView>(view);
-  if (quorum_ != nullptr) quorum_->Adopt(view);
   SlotPosition position;
   for (Gather& gather : gathers_) {
     absl::MutexLock lock(&gather.chunk->mutex);
@@ -351,6 +350,7 @@ absl::StatusOr<SlotPosition> SyncPolicy::Adopt(const PolicyView& view) {
     position.least_iteration = std::min(position.least_iteration, iteration);
     position.assignments = std::max(position.assignments, gather.chunk->clock().assignments);
   }
+  if (quorum_ != nullptr) quorum_->Adopt(view, position.least_iteration);
   pacing_.Restart(view.worker_sets->At(std::numeric_limits<uint64_t>::max() - 1));
   for (size_t index = 0; index < gathers_.size(); ++index) {
     RETURN_IF_ERROR(Resume(static_cast<int>(index)));

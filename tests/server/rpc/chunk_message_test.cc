@@ -37,8 +37,14 @@ struct Read {
 struct Fixture : ShardFixture {
   // The reply to worker 0's push of iteration 0.
   Read Reply(std::optional<uint64_t> written_version = std::nullopt) {
-    return Read(ReplyMessage(shard.get(), sessions[0].get(),
-                             {{.chunk = 0, .iteration = 0, .written_version = written_version}}));
+    return Read(MessageOf({{.chunk = 0, .iteration = 0, .written_version = written_version}}));
+  }
+  grpc::ByteBuffer MessageOf(const std::vector<PendingReply>& replies) {
+    std::vector<PendingReply> deferred;
+    const grpc::ByteBuffer message =
+        ReplyMessage(shard.get(), sessions[0].get(), replies, deferred);
+    CHECK(deferred.empty());
+    return message;
   }
   const void* StoredParameters() {
     StoredChunk& chunk = shard->store().chunks()[0];
@@ -114,7 +120,7 @@ TEST_CASE_METHOD(Fixture, "a reply to a worker that has these parameters has no 
   REQUIRE(Push(0, 0, {1, 2, 3, 4}).ok());
   const std::vector<PendingReply> replies = {{.chunk = 0, .iteration = 0, .base_version = 1},
                                              {.chunk = 0, .iteration = 0, .base_version = 0}};
-  const grpc::ByteBuffer message = ReplyMessage(shard.get(), sessions[0].get(), replies);
+  const grpc::ByteBuffer message = MessageOf(replies);
   const Read unchanged(message, 0);
   CHECK(unchanged.header.unchanged);
   CHECK(unchanged.header.version == 1);
@@ -132,11 +138,11 @@ TEST_CASE_METHOD(Fixture, "replies share a message, with and without data") {
                                              {.chunk = 0, .iteration = 6}};
   CHECK(DataBytes(shard.get(), replies[0]) == 0);
   CHECK(DataBytes(shard.get(), replies[1]) == 16);
-  const Read first(ReplyMessage(shard.get(), sessions[0].get(), replies), 0);
+  const Read first(MessageOf(replies), 0);
   CHECK(first.header.iteration == 5);
   CHECK(first.header.version == 17);
   CHECK(SegmentsSize(first.data) == 0);
-  const Read second(ReplyMessage(shard.get(), sessions[0].get(), replies), 1);
+  const Read second(MessageOf(replies), 1);
   CHECK(second.header.iteration == 6);
   CHECK(second.header.version == 1);
   CHECK(second.Floats() == Parameters());
