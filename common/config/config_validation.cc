@@ -134,9 +134,9 @@ void ValidateQuorum(const ClusterConfig& config, FieldProblems* problems) {
                       {"workers"});
   }
   const auto refuse = [&](bool is_set, const char* field, const char* value, const char* allowed) {
-    if (!is_set) return;
+    if (!is_set || update.quorum() == config.workers()) return;
     problems->Add(field, absl::StrCat("is ", value, " with policy QUORUM, ", allowed),
-                  {"update.policy"});
+                  {"update.policy", "update.quorum"});
   };
   refuse(config.model().has_from_workers(), "model.from_workers", "set",
          "under which a worker whose gradient is dropped goes on at a later iteration, as the "

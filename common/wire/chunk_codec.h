@@ -76,7 +76,7 @@ struct ParameterHeader {
 
 // The encoded fields of a header, followed by the tag and length of `data`. In a list, the tag and
 // length of the chunk come first. The longest is a GradientHeader in which every number has its
-// greatest length: 133 bytes.
+// greatest length: 130 bytes.
 class EncodedHeader {
  public:
   const char* data() const { return bytes_.data() + begin_; }

@@ -93,9 +93,9 @@ TEST_CASE("a wrong override is refused with its own text as the place") {
   CHECK(ErrorOfOverride("=5") == "is not an override, allowed: FIELD=VALUE");
   CHECK(ErrorOfOverride("update.polcy=SYNC") ==
         "update.polcy: unknown field, allowed: policy, deterministic, non_finite, clip_value, "
-        "clip_global_norm, staleness, asynchrony");
+        "clip_global_norm, staleness, asynchrony, quorum, grace");
   CHECK(ErrorOfOverride("update.policy=SNYC") ==
-        "update.policy: is SNYC, allowed: SYNC, ASYNC, SSP");
+        "update.policy: is SNYC, allowed: SYNC, ASYNC, SSP, QUORUM");
   CHECK(ErrorOfOverride("data.synthetic={image: 64}") ==
         "data.synthetic.image: unknown field, allowed: shape, classes, images, noise");
   CHECK(ErrorOfOverride("workers.count=1") ==
@@ -116,7 +116,7 @@ TEST_CASE("a wrong override is refused with its own text as the place") {
         "shard[0]: takes exactly one value");
   CHECK(ErrorOf(kConfig, {"workers=two", "update.policy=SNYC"}) ==
         "--set workers=two: workers: is two, allowed: a whole number of 32 bits\n"
-        "--set update.policy=SNYC: update.policy: is SNYC, allowed: SYNC, ASYNC, SSP");
+        "--set update.policy=SNYC: update.policy: is SNYC, allowed: SYNC, ASYNC, SSP, QUORUM");
 }
 
 TEST_CASE("an override that makes another field wrong is the place of the error") {
@@ -124,7 +124,7 @@ TEST_CASE("an override that makes another field wrong is the place of the error"
       absl::StrReplaceAll(kConfig, {{"policy: SYNC", "policy: SYNC deterministic: true"}});
   CHECK(ErrorOf(text, {"update.policy=ASYNC"}) ==
         "--set update.policy=ASYNC: update.deterministic: is true with policy ASYNC, allowed: only "
-        "with SYNC");
+        "with SYNC and QUORUM");
   CHECK(ErrorOfOverride("shard[0].address=localhost:50052") ==
         "shard[1].address: is \"localhost:50052\", the same as shard[0].address, allowed: a "
         "different address for each shard");

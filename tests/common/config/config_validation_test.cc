@@ -24,7 +24,7 @@ std::string ErrorWithMore(const std::string& lines) { return ErrorOf(kConfig + l
 
 TEST_CASE("a text that cannot be understood is refused with line, field and what is allowed") {
   CHECK(ErrorWith("policy: SYNC", "policy: SNYC") ==
-        "f:11: update.policy: is SNYC, allowed: SYNC, ASYNC, SSP");
+        "f:11: update.policy: is SNYC, allowed: SYNC, ASYNC, SSP, QUORUM");
   CHECK(ErrorWithMore("exchange { gradient_encoding: INT16 }") ==
         "f:17: exchange.gradient_encoding: is INT16, allowed: FLOAT32, FLOAT16, BFLOAT16, INT8, "
         "INT4, E3M0");
@@ -71,13 +71,39 @@ TEST_CASE("SSP needs a staleness, and nothing else has one") {
   CHECK(ErrorWith("policy: SYNC", "policy: SYNC staleness: 2") ==
         "f:11: update.staleness: has no effect with SYNC, allowed: only with SSP");
   CHECK(ErrorWith("policy: SYNC", "policy: SSP staleness: 1 deterministic: true") ==
-        "f:11: update.deterministic: is true with policy SSP, allowed: only with SYNC");
+        "f:11: update.deterministic: is true with policy SSP, allowed: only with SYNC and QUORUM");
   CHECK(Valid(absl::StrReplaceAll(kConfig, {{"policy: SYNC",
                                              "policy: SSP staleness: 0 "
                                              "deterministic: true"}}))
             .proto()
             .update()
             .policy() == Update::SYNC);
+}
+
+TEST_CASE("QUORUM needs to know how many, and nothing else does") {
+  const std::string missing =
+      "f:11: update.quorum: is missing with policy QUORUM, allowed: 1 to 2, how many workers' "
+      "gradients an update needs (2, all of them, is SYNC)";
+  CHECK(ErrorWith("policy: SYNC", "policy: QUORUM") == missing);
+  for (const std::string quorum : {"0", "3", "-1"}) {
+    CHECK(ErrorWith("policy: SYNC", "policy: QUORUM quorum: " + quorum) ==
+          "f:11: update.quorum: is " + quorum + ", allowed: 1 to 2, the number of workers");
+  }
+  CHECK(ErrorWith("policy: SYNC", "policy: QUORUM quorum: 1 grace: -0.1") ==
+        "f:11: update.grace: is -0.1, allowed: a number of at least 0");
+  CHECK(ErrorWith("policy: SYNC", "policy: SYNC quorum: 1") ==
+        "f:11: update.quorum: has no effect with SYNC, allowed: only with QUORUM");
+  CHECK(ErrorWith("policy: SYNC", "policy: ASYNC grace: 1") ==
+        "f:11: update.grace: has no effect with ASYNC, allowed: only with QUORUM");
+  CHECK(ErrorWith("policy: SYNC", "policy: QUORUM quorum: 1 staleness: 1") ==
+        "f:11: update.staleness: has no effect with QUORUM, allowed: only with SSP");
+  const auto valid = [](const std::string& update) {
+    return Valid(absl::StrReplaceAll(kConfig, {{"policy: SYNC", update}}));
+  };
+  CHECK(valid("policy: QUORUM quorum: 1 deterministic: true clip_global_norm: 1").has_quorum());
+  const auto all = valid("policy: QUORUM quorum: 2 grace: 3");
+  CHECK_FALSE(all.has_quorum());
+  CHECK(all.fingerprint() == valid("policy: SYNC").fingerprint());
 }
 
 TEST_CASE("what becomes of stale gradients is said only where there are some") {
@@ -112,7 +138,7 @@ TEST_CASE("all unknown fields are reported together, at any depth and in lists")
         "optimizer, training, data, compute, limits, exchange, worker_link_gbps, "
         "recovery, local\n"
         "f:2: update.polcy: unknown field, allowed: policy, deterministic, non_finite, clip_value, "
-        "clip_global_norm, staleness, asynchrony\n"
+        "clip_global_norm, staleness, asynchrony, quorum, grace\n"
         "f:4: shard[1].adress: unknown field, allowed: address, link_gbps, server_gbps");
 }
 
@@ -133,7 +159,7 @@ TEST_CASE("everything that is missing is reported together, at the enclosing mes
   CHECK(ErrorOf("# nothing\n\npartition { placement: GREEDY }\ncompute {}") ==
         "f:3: partition.scheme: is missing, allowed: LAYER_BASED, MEMORY_BASED, AUTO, STRIPED\n"
         "f:1: shard: is missing, allowed: at least one shard { address: \"host:port\" }\n"
-        "f:1: update.policy: is missing, allowed: SYNC, ASYNC, SSP\n"
+        "f:1: update.policy: is missing, allowed: SYNC, ASYNC, SSP, QUORUM\n"
         "f:1: training: has neither epochs nor iterations, allowed: one of the two\n"
         "f:1: data: its source is missing, allowed: idx, cifar10, image_folder or synthetic; none "
         "with compute.backend EMULATED\n"
@@ -321,7 +347,7 @@ TEST_CASE("fields without effect and combinations that cannot work are refused")
       "COSINE\n"
       "f:17: optimizer.schedule.final_factor: has no effect with STEP, allowed: only with COSINE");
   CHECK(ErrorWith("policy: SYNC", "policy: ASYNC deterministic: true") ==
-        "f:11: update.deterministic: is true with policy ASYNC, allowed: only with SYNC");
+        "f:11: update.deterministic: is true with policy ASYNC, allowed: only with SYNC and QUORUM");
   CHECK(ErrorWithMore("compute { backend: EMULATED }") ==
         "f:12: training.epochs: is set with backend EMULATED, which reads no data, allowed: "
         "training.iterations in its place");

@@ -81,6 +81,7 @@ GradientChunk RandomGradientChunk(std::mt19937_64& random) {
   if (random() % 2 == 0) message.set_beta2((random() % 3) / 4.0f);
   if (random() % 2 == 0) message.set_weight_decay((random() % 3) / 4.0f);
   if (random() % 2 == 0) message.set_epsilon((random() % 3) / 4.0f);
+  message.set_onlooks(random() % 2 == 0);
   message.set_data(RandomBytes(random() % 300, random));
   return message;
 }
@@ -107,6 +108,7 @@ void RequireSame(const Decoded<GradientHeader>& decoded, const GradientChunk& me
   REQUIRE(decoded.header.encoding == message.encoding());
   REQUIRE(decoded.header.hold == message.hold());
   REQUIRE(decoded.header.view == message.view());
+  REQUIRE(decoded.header.onlooks == message.onlooks());
   REQUIRE(decoded.header.hyperparameters == HyperparametersOf(message));
   REQUIRE(Join(decoded.data) == message.data());
 }
@@ -122,7 +124,9 @@ TEST_CASE("encoded gradient chunks have the bytes of the generated code") {
     std::string encoded;
     for (uint64_t left = random() % (kMostChunks + 1); left > 0; --left) {
       GradientChunk& chunk = *message.add_chunk() = RandomGradientChunk(random);
-      chunk.clear_epsilon();  // which the generated code writes behind the data
+      // The generated code writes these behind the data.
+      chunk.clear_epsilon();
+      chunk.clear_onlooks();
       const GradientHeader header{.worker = chunk.worker(),
                                   .incarnation = chunk.incarnation(),
                                   .iteration = chunk.iteration(),
@@ -156,10 +160,18 @@ TEST_CASE("encoded parameter chunks have the bytes of the generated code, alone 
       chunk.set_view(RandomNumber(random));
       chunk.set_unchanged(random() % 2 == 0);
       chunk.set_all_absent(random() % 2 == 0);
+      chunk.set_dropped(random() % 2 == 0);
+      chunk.set_next_iteration(RandomNumber(random));
       chunk.set_data(RandomBytes(random() % 300, random));
-      const ParameterHeader header{chunk.iteration(), chunk.chunk(), chunk.version(),
-                                   chunk.encoding(),  chunk.view(),  chunk.unchanged(),
-                                   chunk.all_absent()};
+      const ParameterHeader header{.iteration = chunk.iteration(),
+                                   .chunk = chunk.chunk(),
+                                   .version = chunk.version(),
+                                   .encoding = chunk.encoding(),
+                                   .view = chunk.view(),
+                                   .unchanged = chunk.unchanged(),
+                                   .all_absent = chunk.all_absent(),
+                                   .dropped = chunk.dropped(),
+                                   .next_iteration = chunk.next_iteration()};
       const EncodedHeader alone = EncodeHeader(header, chunk.data().size());
       REQUIRE(std::string(alone.data(), alone.size()) + chunk.data() == chunk.SerializeAsString());
       encoded += Listed(header, chunk.data());
@@ -178,6 +190,8 @@ TEST_CASE("encoded parameter chunks have the bytes of the generated code, alone 
       REQUIRE(chunk.header.view == message.chunk(c).view());
       REQUIRE(chunk.header.unchanged == message.chunk(c).unchanged());
       REQUIRE(chunk.header.all_absent == message.chunk(c).all_absent());
+      REQUIRE(chunk.header.dropped == message.chunk(c).dropped());
+      REQUIRE(chunk.header.next_iteration == message.chunk(c).next_iteration());
       REQUIRE(Join(chunk.data) == message.chunk(c).data());
     }
   }

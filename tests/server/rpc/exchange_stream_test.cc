@@ -243,7 +243,7 @@ TEST_CASE_METHOD(Fixture, "a stream ends after its last write to the worker's me
     absl::MutexLock lock(&chunk.mutex);
     replying = std::thread([&] {
       begins = true;
-      stream->Reply(0, 0);  // reads the chunk
+      stream->Reply(0, 0, false);  // reads the chunk
     });
     AwaitTrue([&] { return begins.load(); });
     pass_time();

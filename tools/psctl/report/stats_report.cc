@@ -180,6 +180,22 @@ std::string Waits(const ClusterReport& report) {
   return text;
 }
 
+// A line that says whose gradients are in the latest update, under QUORUM.
+std::string LatestSet(const ClusterReport& report) {
+  const ShardStats* latest = nullptr;
+  for (const ShardReport& shard : report.shards) {
+    if (!shard.stats.ok() || !shard.stats->has_quorum()) continue;
+    if (latest == nullptr || latest->quorum().iteration() < shard.stats->quorum().iteration()) {
+      latest = &*shard.stats;
+    }
+  }
+  if (latest == nullptr) return "";
+  return absl::StrCat("the gradients of ", latest->quorum().worker_size(), " of ",
+                      latest->worker_size(), " workers count in iteration ",
+                      latest->quorum().iteration(), ": ",
+                      absl::StrJoin(latest->quorum().worker(), ", "), "\n");
+}
+
 std::string StateName(WorkerStats::State state) {
   return absl::StrReplaceAll(absl::AsciiStrToLower(WorkerStats::State_Name(state)), {{"_", " "}});
 }
@@ -196,6 +212,8 @@ struct WorkerSummary {
   uint64_t pushes = 0;
   uint64_t repeated_pushes = 0;
   uint64_t skipped_pushes = 0;
+  uint64_t counted_iterations = 0;  // as the shard says that has seen most of them
+  uint64_t dropped_iterations = 0;
   uint64_t bytes_in = 0;
   uint64_t bytes_out = 0;
   const WorkerStats* usage = nullptr;  // the one with the latest report; null: there is none
@@ -220,6 +238,8 @@ std::map<uint32_t, WorkerSummary> Workers(const ClusterReport& report) {
       worker.pushes += stats.pushes();
       worker.repeated_pushes += stats.repeated_pushes();
       worker.skipped_pushes += stats.skipped_pushes();
+      worker.counted_iterations = std::max(worker.counted_iterations, stats.counted_iterations());
+      worker.dropped_iterations = std::max(worker.dropped_iterations, stats.dropped_iterations());
       worker.bytes_in += stats.bytes_in();
       worker.bytes_out += stats.bytes_out();
       if (stats.has_usage() && (worker.usage == nullptr ||
@@ -244,11 +264,15 @@ std::string WorkerTable(const std::map<uint32_t, WorkerSummary>& workers) {
       absl::c_any_of(workers, [](const auto& worker) { return worker.second.repeated_pushes > 0; });
   const bool any_skipped =
       absl::c_any_of(workers, [](const auto& worker) { return worker.second.skipped_pushes > 0; });
+  const bool has_quorum = absl::c_any_of(workers, [](const auto& worker) {
+    return worker.second.counted_iterations + worker.second.dropped_iterations > 0;
+  });
   // "in" and "out" are seen from the shards, as above: gradients are "in".
   std::vector<std::string> headings = {">worker",    "state",      "address", "data",
                                        ">iteration", ">last seen", ">pushes"};
   if (any_repeated) headings.push_back(">repeated");
   if (any_skipped) headings.push_back(">skipped");
+  if (has_quorum) headings.insert(headings.end(), {">gradients counted", ">dropped"});
   headings.insert(headings.end(), {">in", ">out"});
   Table table(headings);
   for (const auto& [rank, worker] : workers) {
@@ -267,6 +291,10 @@ std::string WorkerTable(const std::map<uint32_t, WorkerSummary>& workers) {
         FormatCount(worker.pushes)};
     if (any_repeated) row.push_back(FormatCount(worker.repeated_pushes));
     if (any_skipped) row.push_back(FormatCount(worker.skipped_pushes));
+    if (has_quorum) {
+      row.insert(row.end(), {FormatCount(worker.counted_iterations),
+                             FormatCount(worker.dropped_iterations)});
+    }
     row.insert(row.end(), {FormatBytes(worker.bytes_in), FormatBytes(worker.bytes_out)});
     table.AddRow(std::move(row));
   }
@@ -312,7 +340,7 @@ std::string StatsText(const ClusterReport& report, const ClusterReport* earlier)
   if (!any) return ShardTable(report);
   const std::map<uint32_t, WorkerSummary> workers = Workers(report);
   return absl::StrCat(ShardTable(report), "\n", ExchangeTable(report, earlier), "\n",
-                      TimeTable(report), Waits(report), RecoveryTable(report), "\n",
+                      TimeTable(report), Waits(report), LatestSet(report), RecoveryTable(report), "\n",
                       WorkerTable(workers), "\n", UsageTable(workers));
 }
 

@@ -186,6 +186,22 @@ TEST_CASE("a shard on which an update waits names its iteration and the workers"
   CHECK(absl::StrContains(StatsText(report), "worker 1, 3, 4, 5, 6, 7, 8, 9, 10, 11 and 8 more\n"));
 }
 
+TEST_CASE("under QUORUM the report shows whose gradients count, and how often") {
+  ClusterReport report = HalfReport();
+  CHECK_FALSE(absl::StrContains(StatsText(report), "dropped"));
+  ShardStats& stats = *report.shards[0].stats;
+  while (stats.worker_size() < 3) stats.add_worker()->set_worker(stats.worker_size() - 1);
+  stats.mutable_quorum()->set_iteration(41);
+  for (const uint32_t rank : {0, 2}) stats.mutable_quorum()->add_worker(rank);
+  stats.mutable_worker(0)->set_counted_iterations(40);
+  stats.mutable_worker(1)->set_dropped_iterations(17);
+  const std::string text = StatsText(report);
+  CHECK(absl::StrContains(text,
+                          "\nthe gradients of 2 of 3 workers count in iteration 41: 0, 2\n"));
+  CHECK(absl::StrContains(text, "gradients counted"));
+  CHECK(absl::StrContains(text, "17"));
+}
+
 TEST_CASE("the table shows which workers share memory with how many shards") {
   ClusterReport report = HalfReport();
   report.shards[0].stats->mutable_worker(0)->set_shared_memory(true);

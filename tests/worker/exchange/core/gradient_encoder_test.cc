@@ -167,6 +167,25 @@ TEST_CASE("what a push has lost is added to the next one, once the push is answe
   }
 }
 
+TEST_CASE("what a push has brought that was dropped is added to the next one") {
+  std::mt19937_64 random(3);
+  Pushes pushes(ConfigWith("error_feedback: true gradient_encoding: INT4"));
+  for (const Chunk& chunk : pushes.chunks()) {
+    if (!IsCompressed(pushes.config(), chunk)) continue;
+    std::vector<float> rest(chunk.size);
+    for (uint64_t iteration = 0; iteration < 6; ++iteration) {
+      const bool dropped = iteration % 3 != 2;
+      std::vector<float> sum = pushes.SetGradient(chunk, RandomFloats(random, chunk.size));
+      for (int64_t i = 0; i < chunk.size; ++i) sum[i] += rest[i];
+      const std::string data = pushes.Data(chunk, iteration);
+      REQUIRE(data == pushes.Encoded(chunk, sum));
+      pushes.Settle(chunk, iteration, dropped);
+      const std::vector<float> sent = pushes.Decoded(chunk, data);
+      for (int64_t i = 0; i < chunk.size; ++i) rest[i] = dropped ? sum[i] : sum[i] - sent[i];
+    }
+  }
+}
+
 TEST_CASE("an iteration without a push leaves the residual, and going back makes it zero") {
   std::mt19937_64 random(2);
   Pushes pushes(ConfigWith("error_feedback: true gradient_encoding: INT4"));
