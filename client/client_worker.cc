@@ -143,6 +143,11 @@ bool ClientWorker::parameters_are_exact() const {
 
 absl::Status ClientWorker::Join() {
   if (exchange_ != nullptr) return absl::FailedPreconditionError("the worker has joined already");
+  if (config_.has_quorum()) {
+    return config_.FieldError("update.policy",
+                              "is QUORUM, under which a worker may have to leave out iterations, "
+                              "allowed: SYNC, SSP, ASYNC, or the `worker` program");
+  }
   const absl::Span<const float> initial = buffers_.parameters.span();
   if (views_ != nullptr && config_.is_from_workers() && rank_ == 0) {
     initial_.assign(initial.begin(), initial.end());

@@ -90,8 +90,7 @@ absl::Status CheckWithoutViews(const PlannedConfig& config) {
   const Recovery& recovery = config.proto().recovery();
   const char* const field = recovery.replicas() > 0                    ? "recovery.replicas"
                             : recovery.worker_loss() != Recovery::FAIL ? "recovery.worker_loss"
-                            : recovery.checkpoint().has_every_seconds() &&
-                                    config.is_synchronous()
+                            : recovery.checkpoint().has_every_seconds() && config.is_synchronous()
                                 ? "recovery.checkpoint.every_seconds"
                                 : nullptr;
   if (field == nullptr) return absl::OkStatus();

@@ -86,8 +86,7 @@ absl::Status Server::CheckPorts() const {
   if (!absl::EndsWith(config.address(0), ":0")) return absl::OkStatus();
   return config.FieldError(
       "shard[0].address",
-      absl::StrCat("is \"", config.address(0),
-                   "\" with ",
+      absl::StrCat("is \"", config.address(0), "\" with ",
                    config.has_quorum() ? "update.policy QUORUM" : "update.clip_global_norm",
                    ", and the other shards must find it, allowed: a port above 0, or a start by "
                    "launch, which chooses one"));

@@ -100,8 +100,8 @@ class Server {
 
   const Options options_;
   RealStorage storage_;
-  std::unique_ptr<ReplicaClient> replica_client_;  // null without replicas
-  std::unique_ptr<AgreementClient> agreement_client_;        // null unless slots agree on something
+  std::unique_ptr<ReplicaClient> replica_client_;      // null without replicas
+  std::unique_ptr<AgreementClient> agreement_client_;  // null unless slots agree on something
   std::unique_ptr<SlotHost> host_;
   std::unique_ptr<ParameterService> parameter_service_;
   std::unique_ptr<AdminService> admin_service_;

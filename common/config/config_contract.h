@@ -23,8 +23,8 @@ inline bool IsAsynchronous(const Update& update) {
          (update.policy() == Update::SSP && update.staleness() > 0);
 }
 
-// Whether an update is the mean of several workers' gradients of one iteration, so that workers have
-// iterations in common. QUORUM with all workers becomes SYNC (SetDefaults).
+// Whether an update is the mean of several workers' gradients of one iteration, so that workers
+// have iterations in common. QUORUM with all workers becomes SYNC (SetDefaults).
 inline bool IsSynchronous(const Update& update) {
   return update.policy() == Update::SYNC || update.policy() == Update::QUORUM;
 }

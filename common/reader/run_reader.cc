@@ -76,9 +76,7 @@ struct RunReader::Attempt {
   int64_t iteration = 0;  // the outcome
 };
 
-bool RunReader::IsSync() const {
-  return options_.config->is_synchronous();
-}
+bool RunReader::IsSync() const { return options_.config->is_synchronous(); }
 
 absl::StatusOr<int64_t> RunReader::Pull(
     int64_t newer_than, absl::Duration timeout, absl::FunctionRef<absl::Status()> begin,

@@ -31,7 +31,8 @@ void AgreementReporter::Report() {
     reported_ = options_.subject->AskedBy(report);
   }
   options_.transport->Report(
-      decider, report, [weak = weak_from_this(), call](const absl::StatusOr<AgreementAnswer>& answer) {
+      decider, report,
+      [weak = weak_from_this(), call](const absl::StatusOr<AgreementAnswer>& answer) {
         if (const auto self = weak.lock(); self != nullptr) self->Answered(call, answer);
       });
 }
@@ -44,10 +45,10 @@ void AgreementReporter::Answered(uint64_t call, const absl::StatusOr<AgreementAn
     if (!reported_.has_value()) return;
     const std::optional<uint64_t> latest = options_.subject->Learn(*answer);
     if (latest != reported_) {
-      return Fail(absl::InternalError(absl::StrCat(
-          "slot ", options_.slot, " needs ", options_.subject->what(), " of iteration ", *reported_,
-          ", and the primary of slot 0 knows ",
-          latest.has_value() ? absl::StrCat("that of iteration ", *latest) : "none")));
+      return Fail(absl::InternalError(
+          absl::StrCat("slot ", options_.slot, " needs ", options_.subject->what(),
+                       " of iteration ", *reported_, ", and the primary of slot 0 knows ",
+                       latest.has_value() ? absl::StrCat("that of iteration ", *latest) : "none")));
     }
     options_.on_known();
     return;

@@ -26,8 +26,8 @@ class AgreementTransport {
   virtual ~AgreementTransport() = default;
 
   // Brings a report to the primary of slot 0. Does not block. Calls `answer` once, from any thread,
-  // in this call or later. Errors: those of AgreementDecider::Take; UNAVAILABLE if the process cannot be
-  // reached or is not that primary; DEADLINE_EXCEEDED if it has had the call for
+  // in this call or later. Errors: those of AgreementDecider::Take; UNAVAILABLE if the process
+  // cannot be reached or is not that primary; DEADLINE_EXCEEDED if it has had the call for
   // limits.exchange_seconds without an answer: call it again.
   virtual void Report(const ProcessId& decider, const AgreementReport& report,
                       AgreementDecider::Answer answer) = 0;

@@ -1,4 +1,5 @@
 #include "server/recovery/cut_schedule.h"
+
 #include "common/config/config_contract.h"
 
 namespace evenshard {

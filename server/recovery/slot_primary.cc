@@ -97,11 +97,11 @@ std::shared_ptr<AgreementReporter> SlotPrimary::MakeReporter(AgreementSubject* s
 }
 
 void SlotPrimary::MakeClipping() {
-  clipping_ =
-      std::make_unique<Clipping>(Clipping::Options{.config = options_.config,
-                                                   .slot = options_.slot,
-                                                   .store = options_.store.get(),
-                                                   .on_part = [this] { norm_.reporter->Report(); }});
+  clipping_ = std::make_unique<Clipping>(
+      Clipping::Options{.config = options_.config,
+                        .slot = options_.slot,
+                        .store = options_.store.get(),
+                        .on_part = [this] { norm_.reporter->Report(); }});
   if (Clipping::TakesPart(*options_.config, options_.slot)) {
     norm_.reporter = MakeReporter(clipping_.get());
   }
@@ -123,12 +123,11 @@ void SlotPrimary::MakeQuorum() {
   set_.decider = std::move(decider);
 }
 
-void SlotPrimary::TakeReport(const AgreementReport& report,
-                             AgreementDecider::Answer answer) const {
+void SlotPrimary::TakeReport(const AgreementReport& report, AgreementDecider::Answer answer) const {
   const Agreement& agreement = report.has_quorum() ? set_ : norm_;
   if (agreement.decider != nullptr) return agreement.decider->Take(report, std::move(answer));
-  answer(absl::UnavailableError(absl::StrCat("slot ", options_.slot, " decides on nothing that slot ",
-                                             report.slot(), " asks for")));
+  answer(absl::UnavailableError(absl::StrCat(
+      "slot ", options_.slot, " decides on nothing that slot ", report.slot(), " asks for")));
 }
 
 void SlotPrimary::ResumeAll() {
@@ -161,8 +160,8 @@ void SlotPrimary::Adopt(const View& view) {
   for (const Agreement* agreement : Agreements()) {
     if (agreement->decider != nullptr) agreement->decider->Adopt(view.number());
     if (agreement->reporter == nullptr) continue;
-    agreement->reporter->Adopt(
-        view.number(), first.has_primary() ? std::optional(first.primary()) : std::nullopt);
+    agreement->reporter->Adopt(view.number(),
+                               first.has_primary() ? std::optional(first.primary()) : std::nullopt);
   }
   absl::MutexLock lock(&mutex_);
   generation_ = view.generation();

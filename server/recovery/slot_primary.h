@@ -15,8 +15,8 @@
 #include "common/checkpoint/storage.h"
 #include "common/placement/planned_config.h"
 #include "proto/view.pb.h"
-#include "server/recovery/checkpointer.h"
 #include "server/recovery/agreement_reporter.h"
+#include "server/recovery/checkpointer.h"
 #include "server/recovery/replica.h"
 #include "server/recovery/replicator.h"
 #include "server/shard/chunk_threads.h"
@@ -44,8 +44,8 @@ class SlotPrimary final {
     Storage* storage = nullptr;             // may be null
     // Null unless the config clips the mean or the policy is QUORUM.
     AgreementTransport* agreements = nullptr;
-    bool has_threads = true;                // see SlotHost::Options
-    bool breaks_cuts = false;               // see Checkpointer::Options
+    bool has_threads = true;   // see SlotHost::Options
+    bool breaks_cuts = false;  // see Checkpointer::Options
     std::function<bool()> holds_roles;
     // The slot's part of ProcessState has changed or, without threads, there is work.
     std::function<void()> on_progress;
@@ -103,7 +103,7 @@ class SlotPrimary final {
   std::unique_ptr<Clipping> clipping_;
   std::unique_ptr<Quorum> quorum_;
   Agreement norm_;
-  Agreement set_;  // of workers
+  Agreement set_;                   // of workers
   QuorumDecider* timed_ = nullptr;  // the decider in set_
   std::shared_ptr<Shard> shard_;
 

@@ -36,8 +36,8 @@ int64_t ParameterBytes(Shard& shard, uint32_t chunk) {
 ExchangeStream::ExchangeStream(const Options& options)
     : options_(options),
       shard_(options.shard.get()),
-      gate_({.held_bytes = HeldBytes(shard_->config()),
-             .waiting = shard_->store().chunks().size()}),
+      gate_(
+          {.held_bytes = HeldBytes(shard_->config()), .waiting = shard_->store().chunks().size()}),
       replies_(ChunkOrderOf(shard_->config().proto().exchange())) {}
 
 std::shared_ptr<ExchangeStream> ExchangeStream::Create(const Options& options) {

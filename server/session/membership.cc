@@ -210,9 +210,9 @@ std::vector<uint32_t> Membership::HaveLeft() const {
 
 int Membership::CountLost() const {
   absl::MutexLock lock(&mutex_);
-  return static_cast<int>(
-      std::count_if(members_.begin(), members_.end(),
-                    [](const Member& member) { return member.state == WorkerStats::LOST; }));
+  return static_cast<int>(std::count_if(members_.begin(), members_.end(), [](const Member& member) {
+    return member.state == WorkerStats::LOST;
+  }));
 }
 
 std::string Membership::Describe(uint32_t rank) const {

@@ -222,8 +222,7 @@ void Shard::WorkerLost(uint32_t rank, uint64_t incarnation, absl::string_view ho
 
 bool Shard::HasEnoughWorkers() const {
   if (!config_.is_synchronous()) return true;
-  const int needed =
-      config_.has_quorum() ? config_.proto().update().quorum() : config_.workers();
+  const int needed = config_.has_quorum() ? config_.proto().update().quorum() : config_.workers();
   return config_.workers() - membership_.CountLost() >= needed;
 }
 

@@ -97,8 +97,8 @@ class Shard {
   // the view; UNAVAILABLE if the worker follows another view.
   absl::StatusOr<JoinResponse> Join(const JoinRequest& request, const std::string& address);
 
-  // Ends a worker's hold on its rank. A request with an error, whose sender has taken part, may fail
-  // the run, as a worker that is lost does. Errors: those of Membership::Leave.
+  // Ends a worker's hold on its rank. A request with an error, whose sender has taken part, may
+  // fail the run, as a worker that is lost does. Errors: those of Membership::Leave.
   absl::Status Leave(const LeaveRequest& request);
 
   // Counts a stream of a worker that has joined. Errors: those of Membership::StreamOpened, which
@@ -222,7 +222,8 @@ class Shard {
   // Logs that a worker is lost. Without views, fails the run under SYNC, and under QUORUM if fewer
   // workers are left than an update needs. `how` completes "worker 2 was lost: ".
   void WorkerLost(uint32_t rank, uint64_t incarnation, absl::string_view how);
-  // Whether the run goes on without the workers that are lost, as far as no coordinator decides that.
+  // Whether the run goes on without the workers that are lost, as far as no coordinator decides
+  // that.
   bool HasEnoughWorkers() const;
   // Returns until when updates have waited for the coordinator: until now if the view has no holder
   // of a rank that some update waits for, or no primary of some slot, and otherwise until the

@@ -175,8 +175,8 @@ class StoredChunk {
 class ParameterStore {
  public:
   // Allocates and initialises the memory of `shard`. The store has sums only if gradients are added
-  // up, that is under SYNC and QUORUM with several workers or with clipping by norm. `config` must outlive the
-  // store. Errors: RESOURCE_EXHAUSTED.
+  // up, that is under SYNC and QUORUM with several workers or with clipping by norm. `config` must
+  // outlive the store. Errors: RESOURCE_EXHAUSTED.
   static absl::StatusOr<std::unique_ptr<ParameterStore>> Create(const PlannedConfig& config,
                                                                 int shard);
 
@@ -227,7 +227,7 @@ class ParameterStore {
   ShardCounters counters_;
   RegisteredStates registered_states_;
   std::deque<StoredChunk> chunks_;
-  std::vector<int> index_of_;       // by chunk id
+  std::vector<int> index_of_;         // by chunk id
   mutable absl::Mutex agreed_mutex_;  // acquired after chunks' locks
   std::optional<AgreedNorm> agreed_norm_ ABSL_GUARDED_BY(agreed_mutex_);
   std::optional<AgreedSet> agreed_set_ ABSL_GUARDED_BY(agreed_mutex_);

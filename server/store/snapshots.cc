@@ -123,9 +123,7 @@ Snapshots::Snapshots(Options options)
 
 Snapshots::~Snapshots() = default;
 
-bool Snapshots::IsSync() const {
-  return options_.config->is_synchronous();
-}
+bool Snapshots::IsSync() const { return options_.config->is_synchronous(); }
 
 uint64_t Snapshots::PositionOf(const StoredChunk& chunk) const {
   return IsSync() ? chunk.clock().iteration : chunk.version();

@@ -56,7 +56,8 @@ void AgreementDecider::Take(const AgreementReport& report, Answer answer) {
     } else {
       Slot& slot = slots_[report.slot()];
       if (slot.answer) {
-        due.push_back({std::move(slot.answer), absl::UnavailableError("the slot has reported again")});
+        due.push_back(
+            {std::move(slot.answer), absl::UnavailableError("the slot has reported again")});
       }
       slot.answer = std::move(answer);
       slot.number = report.number();

@@ -15,8 +15,8 @@ namespace evenshard {
 
 // Returns the config's policy for the chunks of `store`, each of which goes on from its clock. All
 // that is pointed to, the observers too, must outlive it. `clipping` is null unless the config
-// clips the mean, and `quorum` unless the policy is QUORUM; then UpdatePolicy::Resume must be called
-// for every chunk when the norm, and the set of workers, is known.
+// clips the mean, and `quorum` unless the policy is QUORUM; then UpdatePolicy::Resume must be
+// called for every chunk when the norm, and the set of workers, is known.
 std::unique_ptr<UpdatePolicy> MakeUpdatePolicy(const PlannedConfig& config, ParameterStore* store,
                                                ChunkObservers observers, const Clock* clock,
                                                Clipping* clipping = nullptr,

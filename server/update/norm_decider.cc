@@ -29,8 +29,8 @@ absl::Status NormDecider::CheckContent(const AgreementReport& report) const {
   const auto limbs = static_cast<int>(SquareSum::Limbs().size());
   if (!report.has_part() || report.part().limb_size() == limbs) return absl::OkStatus();
   return absl::InvalidArgumentError(absl::StrCat("a report of slot ", report.slot(), " with ",
-                                                 report.part().limb_size(), " limbs, allowed: ",
-                                                 limbs, " limbs"));
+                                                 report.part().limb_size(),
+                                                 " limbs, allowed: ", limbs, " limbs"));
 }
 
 std::optional<uint64_t> NormDecider::TakeContent(const AgreementReport& report) {

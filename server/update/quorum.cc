@@ -113,8 +113,7 @@ std::optional<uint64_t> Quorum::AskedBy(const AgreementReport& report) const {
 }
 
 std::optional<uint64_t> Quorum::Learn(const AgreementAnswer& answer) {
-  if (!answer.has_quorum() ||
-      answer.quorum().counted_before_size() != options_.config->workers()) {
+  if (!answer.has_quorum() || answer.quorum().counted_before_size() != options_.config->workers()) {
     return std::nullopt;
   }
   const AgreedSet set{.iteration = answer.quorum().iteration(),

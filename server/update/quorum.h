@@ -95,7 +95,7 @@ class Quorum final : public AgreementSubject {
 
   mutable absl::Mutex mutex_;
   std::shared_ptr<const WorkerSets> worker_sets_ ABSL_GUARDED_BY(mutex_);
-  uint64_t iteration_ ABSL_GUARDED_BY(mutex_) = 0;  // of the pushes that are counted
+  uint64_t iteration_ ABSL_GUARDED_BY(mutex_) = 0;       // of the pushes that are counted
   std::vector<Worker> workers_ ABSL_GUARDED_BY(mutex_);  // by rank
   bool tells_ ABSL_GUARDED_BY(mutex_) = false;
 };

@@ -40,15 +40,15 @@ absl::Status QuorumDecider::CheckContent(const AgreementReport& report) const {
   const AgreementReport::Quorum& quorum = report.quorum();
   const auto is_rank = [this](uint32_t rank) { return rank < static_cast<uint32_t>(workers_); };
   const auto& counted = quorum.latest().counted_before();
-  if (report.has_quorum() && std::all_of(quorum.arrived().begin(), quorum.arrived().end(), is_rank) &&
+  if (report.has_quorum() &&
+      std::all_of(quorum.arrived().begin(), quorum.arrived().end(), is_rank) &&
       std::all_of(quorum.training().begin(), quorum.training().end(), is_rank) &&
       (!quorum.has_latest() || counted.size() == workers_)) {
     return absl::OkStatus();
   }
-  return absl::InvalidArgumentError(
-      absl::StrCat("a report of slot ", report.slot(),
-                   " does not say whose gradients have arrived, allowed: of ", workers_,
-                   " workers"));
+  return absl::InvalidArgumentError(absl::StrCat(
+      "a report of slot ", report.slot(),
+      " does not say whose gradients have arrived, allowed: of ", workers_, " workers"));
 }
 
 std::optional<uint64_t> QuorumDecider::TakeContent(const AgreementReport& report) {
@@ -112,9 +112,9 @@ void QuorumDecider::Fix(uint64_t iteration) {
     (HasArrived(rank) ? ranks : missing).push_back(rank);
     if (HasArrived(rank)) set.set_counted_before(rank, iteration + 1);
   }
-  spdlog::debug("iteration {}: the gradients of workers {} count{}", iteration,
-                absl::StrJoin(ranks, ", "),
-                missing.empty() ? "" : absl::StrCat(", not those of ", absl::StrJoin(missing, ", ")));
+  spdlog::debug(
+      "iteration {}: the gradients of workers {} count{}", iteration, absl::StrJoin(ranks, ", "),
+      missing.empty() ? "" : absl::StrCat(", not those of ", absl::StrJoin(missing, ", ")));
   latest_ = std::move(set);
   decided_at_ = clock_->Now();
   reached_at_.reset();

@@ -12,7 +12,6 @@
 #include "server/update/sync_policy.h"
 
 #include <algorithm>
-#include <limits>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -302,13 +301,12 @@ void SyncPolicy::Complete(int index, Gather& gather, ChunkChange change,
   change.workers.assign(in.begin(), in.end());
   const std::optional<uint64_t> number = observers_.Changed(index, *gather.chunk, change);
   if (number.has_value()) gather.unconfirmed.Begin(*number);
-  const auto release = [&](ReplySinks& sinks, uint64_t answered, bool dropped)
-                           ABSL_EXCLUSIVE_LOCKS_REQUIRED(gather.chunk->mutex) {
-                             for (std::shared_ptr<ReplySink>& sink : sinks) {
-                               gather.unconfirmed.Add({std::move(sink), answered, dropped},
-                                                      released);
-                             }
-                           };
+  const auto release = [&](ReplySinks& sinks, uint64_t answered,
+                           bool dropped) ABSL_EXCLUSIVE_LOCKS_REQUIRED(gather.chunk->mutex) {
+    for (std::shared_ptr<ReplySink>& sink : sinks) {
+      gather.unconfirmed.Add({std::move(sink), answered, dropped}, released);
+    }
+  };
   for (int rank = 0; rank < workers_; ++rank) {
     Pushed& pushed = gather.pushed[rank];
     if (pushed.here) {
@@ -326,128 +324,6 @@ void SyncPolicy::Complete(int index, Gather& gather, ChunkChange change,
   gather.weight = 0;
   gather.is_whole = false;
   gather.kind = {};
-}
-
-void SyncPolicy::SetView(Gather& gather, std::shared_ptr<const PolicyView> view) {
-  gather.view = std::move(view);
-  gather.awaited = 0;
-  for (int rank = 0; rank < workers_; ++rank) {
-    if (!gather.pushed[rank].here) continue;
-    gather.awaited +=
-        gather.view->worker_sets->WaitsFor(rank, gather.chunk->clock().iteration) ? 1 : 0;
-  }
-}
-
-absl::StatusOr<SlotPosition> SyncPolicy::Adopt(const PolicyView& view) {
-  const auto shared = std::make_shared<const PolicyView>(view);
-  SlotPosition position;
-  for (Gather& gather : gathers_) {
-    absl::MutexLock lock(&gather.chunk->mutex);
-    if (gather.view == nullptr) return absl::CancelledError("the run has failed");
-    SetView(gather, shared);
-    const uint64_t iteration = gather.chunk->clock().iteration;
-    position.iteration = std::max(position.iteration, iteration);
-    position.least_iteration = std::min(position.least_iteration, iteration);
-    position.assignments = std::max(position.assignments, gather.chunk->clock().assignments);
-  }
-  if (quorum_ != nullptr) quorum_->Adopt(view, position.least_iteration);
-  pacing_.Restart(view.worker_sets->At(std::numeric_limits<uint64_t>::max() - 1));
-  for (size_t index = 0; index < gathers_.size(); ++index) {
-    RETURN_IF_ERROR(Resume(static_cast<int>(index)));
-  }
-  return position;
-}
-
-absl::Status SyncPolicy::Resume(int index) {
-  Gather& gather = gathers_[index];
-  std::vector<DueReply> released;
-  absl::Status advanced;
-  {
-    absl::MutexLock lock(&gather.chunk->mutex);
-    if (gather.view == nullptr) return absl::OkStatus();
-    advanced = Advance(index, gather, released);
-  }
-  SendReplies(gather.chunk->info().id, released);
-  Tell();
-  return advanced;
-}
-
-void SyncPolicy::Confirm(int index, uint64_t change) {
-  Gather& gather = gathers_[index];
-  std::vector<DueReply> due;
-  {
-    absl::MutexLock lock(&gather.chunk->mutex);
-    due = gather.unconfirmed.Confirm(change);
-  }
-  SendReplies(gather.chunk->info().id, due);
-}
-
-bool SyncPolicy::MayReply(int index) const {
-  const Gather& gather = gathers_[index];
-  gather.chunk->mutex.AssertReaderHeld();
-  return quorum_ == nullptr || !gather.unconfirmed.waits();
-}
-
-void SyncPolicy::Defer(int index, DueReply reply) {
-  Gather& gather = gathers_[index];
-  std::vector<DueReply> due;
-  {
-    absl::MutexLock lock(&gather.chunk->mutex);
-    if (gather.view == nullptr) return;
-    gather.unconfirmed.Add(std::move(reply), due);
-  }
-  SendReplies(gather.chunk->info().id, due);
-}
-
-UpdatePolicy::Start SyncPolicy::Join(uint32_t rank, uint64_t incarnation) {
-  if (quorum_ != nullptr) quorum_->Join(rank, incarnation);
-  Start start{.iteration = std::numeric_limits<uint64_t>::max()};
-  for (const Gather& gather : gathers_) {
-    absl::ReaderMutexLock lock(&gather.chunk->mutex);
-    // The update before may be lost with this process while it is not confirmed, and the sum of its
-    // gradients is still being sent. So the worker waits for the confirmation too.
-    const ChunkClock clock =
-        gather.unconfirmed.waits() ? gather.chunk->clock().Former() : gather.chunk->clock();
-    if (clock.iteration >= start.iteration) continue;
-    start = {clock.iteration, clock.assignments, clock.recent_assignments};
-  }
-  return gathers_.empty() ? Start() : start;
-}
-
-std::vector<UpdatePolicy::Pending> SyncPolicy::PendingUpdates() const {
-  std::vector<Pending> pending;
-  for (const Gather& gather : gathers_) {
-    absl::MutexLock lock(&gather.chunk->mutex);
-    if (gather.arrived == 0 || gather.view == nullptr || IsComplete(gather)) continue;
-    Pending& update = pending.emplace_back();
-    update.chunk = gather.chunk->info().id;
-    const uint64_t iteration = gather.chunk->clock().iteration;
-    update.iteration = gather.chunk->clock().trained();
-    update.since = gather.first_arrival;
-    for (const uint32_t rank : gather.view->worker_sets->At(iteration)) {
-      const bool waits = gather.view->worker_sets->WaitsFor(rank, iteration) &&
-                         (quorum_ == nullptr || !quorum_->IsKnown(iteration) ||
-                          quorum_->Counts(rank, iteration));
-      if (waits && !gather.pushed[rank].here) update.missing.push_back(rank);
-    }
-    // Everybody's push has come, and the slots agree on that.
-    if (quorum_ != nullptr && update.missing.empty()) pending.pop_back();
-  }
-  return pending;
-}
-
-void SyncPolicy::Abandon() {
-  for (Gather& gather : gathers_) {
-    // Destroyed after unlocking, because streams may end with them.
-    std::vector<Pushed> dropped;
-    Onlookers onlookers;
-    UnconfirmedReplies unconfirmed;
-    absl::MutexLock lock(&gather.chunk->mutex);
-    gather.view = nullptr;
-    gather.pushed.swap(dropped);
-    std::swap(gather.onlookers, onlookers);
-    std::swap(gather.unconfirmed, unconfirmed);
-  }
 }
 
 }  // namespace evenshard

@@ -117,13 +117,12 @@ class SyncPolicy final : public UpdatePolicy {
   // Where the update is clipped: adds what has come to the sum, all of it, and the sum to the norm.
   absl::Status AddWhole(Gather& gather) ABSL_EXCLUSIVE_LOCKS_REQUIRED(gather.chunk->mutex);
   bool IsClipped(const Gather& gather) const ABSL_SHARED_LOCKS_REQUIRED(gather.chunk->mutex);
-  // Whether all pushes that the update waits for have come and, under QUORUM, it is known whose they
-  // are.
+  // Whether all pushes that the update waits for have come and, under QUORUM, it is known whose
+  // they are.
   bool IsComplete(const Gather& gather) const ABSL_SHARED_LOCKS_REQUIRED(gather.chunk->mutex);
   bool MayUpdate(int index, const Gather& gather) const
       ABSL_SHARED_LOCKS_REQUIRED(gather.chunk->mutex);
-  bool IsQuorumComplete(const Gather& gather) const
-      ABSL_SHARED_LOCKS_REQUIRED(gather.chunk->mutex);
+  bool IsQuorumComplete(const Gather& gather) const ABSL_SHARED_LOCKS_REQUIRED(gather.chunk->mutex);
   // Whether a worker's push of the chunk's iteration is here and is in the update.
   bool IsIn(const Gather& gather, uint32_t rank) const
       ABSL_SHARED_LOCKS_REQUIRED(gather.chunk->mutex);

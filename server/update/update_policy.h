@@ -42,10 +42,10 @@ struct SlotPosition {
 // the mean with zeros, and if all do there is no update. With update.deterministic, gradients are
 // added up in the order of ranks, and early ones are held where they were received.
 //
-// QUORUM (Chen et al. 2016) is SYNC whose updates wait for a quorum of the worker set, and count the
-// gradients of who has pushed everything by then (Quorum). All gradients are held until the slots
-// have agreed on that. A push that does not count is answered as dropped, whenever it comes. A
-// worker that goes on elsewhere sets `onlooks` to be answered with the parameters after an
+// QUORUM (Chen et al. 2016) is SYNC whose updates wait for a quorum of the worker set, and count
+// the gradients of who has pushed everything by then (Quorum). All gradients are held until the
+// slots have agreed on that. A push that does not count is answered as dropped, whenever it comes.
+// A worker that goes on elsewhere sets `onlooks` to be answered with the parameters after an
 // iteration.
 //
 // ASYNC (Dean et al. 2012, Downpour SGD) applies and answers each gradient at once. SSP applies it

@@ -66,9 +66,9 @@ float Decrease(const PlannedConfig& config, const std::vector<float>& start,
 }  // namespace
 
 TEST_CASE("a late worker is told that it was dropped, and goes on where the run is") {
-  const std::string more = GENERATE("exchange.schedule=FULL", "exchange.schedule=SEQUENTIAL",
-                                    "partition.scheme=STRIPED", "update.deterministic=true",
-                                    "limits.held_bytes=1024");
+  const std::string more =
+      GENERATE("exchange.schedule=FULL", "exchange.schedule=SEQUENTIAL", "partition.scheme=STRIPED",
+               "update.deterministic=true", "limits.held_bytes=1024");
   CAPTURE(more);
   const UnixShards shards(3);
   TestCluster cluster(MustParse(kSmallConfig, Overrides(shards, 3, 2, {more})));
@@ -121,8 +121,8 @@ TEST_CASE("workers of any speed train to the end, and every update has a quorum"
   constexpr int kWorkers = 4;
   constexpr int kQuorum = 2;
   constexpr int kIterations = 60;
-  const std::string more = GENERATE("update.grace=0", "update.grace=0.5",
-                                    "update.clip_global_norm=100");
+  const std::string more =
+      GENERATE("update.grace=0", "update.grace=0.5", "update.clip_global_norm=100");
   CAPTURE(more);
   const UnixShards shards(2);
   TestCluster cluster(MustParse(kSmallConfig, Overrides(shards, kWorkers, kQuorum, {more})));

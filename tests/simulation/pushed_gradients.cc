@@ -50,7 +50,7 @@ absl::StatusOr<PushedGradients::Push> PushedGradients::Take(const GradientHeader
 
 void PushedGradients::Answered(const ParameterHeader& header) {
   encoder_->Settle(config_.plan().chunks()[header.chunk], header.iteration, memory(),
-                    header.dropped);
+                   header.dropped);
 }
 
 void PushedGradients::GoBack() {

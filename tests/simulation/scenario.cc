@@ -93,16 +93,33 @@ std::string DrawGradientEncoding(bool has_half, Dice dice) {
 }  // namespace
 
 const std::vector<Plant>& AllPlants() {
-  static const auto& plants = *new std::vector<Plant>{
-      Plant::kCountsRepeats,      Plant::kAnswersBeforeCopy,    Plant::kLeavesOutSync,
-      Plant::kIgnoresViews,       Plant::kInconsistentCut,      Plant::kDealsByFirstWorkerSet,
-      Plant::kReportsFilledEarly, Plant::kHandsOverEarly,       Plant::kBeatsByTimeOfDay,
-      Plant::kKeepsAll,           Plant::kReadsWithoutSnapshot, Plant::kGivesUpLostSlots,
-      Plant::kHidesUnreachable,   Plant::kGivesUpUntaken,       Plant::kMovesCuts,
-      Plant::kGivesThirdSlot,     Plant::kEndsWhenFinished,     Plant::kEndsAtReadErrors,
-      Plant::kLeavesFolderFree,   Plant::kPublishesUnfenced,    Plant::kTrustsLease,
-      Plant::kForgetsNorms,       Plant::kSettlesEarly,         Plant::kAllowsStaleness,
-      Plant::kForgetsSets,        Plant::kMixesSets,            Plant::kIgnoresLate};
+  static const auto& plants = *new std::vector<Plant>{Plant::kCountsRepeats,
+                                                      Plant::kAnswersBeforeCopy,
+                                                      Plant::kLeavesOutSync,
+                                                      Plant::kIgnoresViews,
+                                                      Plant::kInconsistentCut,
+                                                      Plant::kDealsByFirstWorkerSet,
+                                                      Plant::kReportsFilledEarly,
+                                                      Plant::kHandsOverEarly,
+                                                      Plant::kBeatsByTimeOfDay,
+                                                      Plant::kKeepsAll,
+                                                      Plant::kReadsWithoutSnapshot,
+                                                      Plant::kGivesUpLostSlots,
+                                                      Plant::kHidesUnreachable,
+                                                      Plant::kGivesUpUntaken,
+                                                      Plant::kMovesCuts,
+                                                      Plant::kGivesThirdSlot,
+                                                      Plant::kEndsWhenFinished,
+                                                      Plant::kEndsAtReadErrors,
+                                                      Plant::kLeavesFolderFree,
+                                                      Plant::kPublishesUnfenced,
+                                                      Plant::kTrustsLease,
+                                                      Plant::kForgetsNorms,
+                                                      Plant::kSettlesEarly,
+                                                      Plant::kAllowsStaleness,
+                                                      Plant::kForgetsSets,
+                                                      Plant::kMixesSets,
+                                                      Plant::kIgnoresLate};
   return plants;
 }
 
@@ -232,9 +249,9 @@ Scenario DrawScenario(uint64_t seed, const Extent& most) {
       "\n}\n", "partition { scheme: ",
       dice.Pick({"MEMORY_BASED", "STRIPED", scenario.slots <= 2 ? "LAYER_BASED" : "STRIPED"}),
       " }\n", shards, "workers: ", scenario.workers, "\nupdate { policy: ",
-      scenario.quorum ? absl::StrCat("QUORUM quorum: ", *scenario.quorum,
-                                     " grace: ", quorum_dice.Pick({"0", "0.1", "1"}))
-      : scenario.sync ? "SYNC"
+      scenario.quorum      ? absl::StrCat("QUORUM quorum: ", *scenario.quorum,
+                                          " grace: ", quorum_dice.Pick({"0", "0.1", "1"}))
+      : scenario.sync      ? "SYNC"
       : scenario.staleness ? absl::StrCat("SSP staleness: ", *scenario.staleness)
                            : "ASYNC",
       deterministic ? " deterministic: true" : "", dice.Once(6) ? " clip_value: 0.5" : "",
@@ -316,7 +333,8 @@ std::vector<Fault> Scenario::DrawLastingFaults(absl::Duration duration) const {
       if (fault.node >= processes()) {
         fault.other = dice.Once(4) ? nodes() : dice.Int(0, slots - 1);
       } else {
-        fault.other = clips || quorum.has_value() || dice.Once(4) ? nodes() : (fault.node + 1) % processes();
+        fault.other =
+            clips || quorum.has_value() || dice.Once(4) ? nodes() : (fault.node + 1) % processes();
       }
       if (dice.Once(2)) std::swap(fault.node, fault.other);
     } else if (fault.kind == Kind::kSlowDisk) {

@@ -101,7 +101,7 @@ struct Scenario {
   bool etcd = false;  // otherwise launch makes the views
   bool sync = true;
   std::optional<uint64_t> staleness = {};  // of SSP; without it and `sync` the policy is ASYNC
-  std::optional<int> quorum = {};  // with `sync`: the policy is QUORUM
+  std::optional<int> quorum = {};          // with `sync`: the policy is QUORUM
   bool has_checkpoints = false;
   int replicas = 0;
   bool clips = false;         // the mean gradient by its norm

@@ -61,9 +61,10 @@ SeedRun RunTwice(const Scenario& scenario, const FaultsOf& faults_of, Plant plan
   run.outcome =
       Simulation(scenario, broken ? &*broken : &*config, run.faults, plant, verbose).Run();
   if (run.outcome.violation.empty() && run.outcome.end == "finished" &&
-      reference.end == "finished" && scenario.sync && !scenario.quorum && run.outcome.whole_worker_set &&
-      run.outcome.coverage.mixed == 0 && reference.whole_worker_set &&
-      reference.coverage.mixed == 0 && run.outcome.coverage.forgotten == 0) {
+      reference.end == "finished" && scenario.sync && !scenario.quorum &&
+      run.outcome.whole_worker_set && run.outcome.coverage.mixed == 0 &&
+      reference.whole_worker_set && reference.coverage.mixed == 0 &&
+      run.outcome.coverage.forgotten == 0) {
     run.outcome.violation = Difference(reference.history, run.outcome.history);
   }
   return run;

@@ -36,7 +36,7 @@ class Cluster final : private EventQueue::Target, private WorkerModel::Network {
       : plan_(run.plan),
         is_sync_(IsSynchronous(run.config.update())),
         staleness_(run.config.update().policy() == Update::SSP ? run.config.update().staleness()
-                                          : std::numeric_limits<int>::max()),
+                                                               : std::numeric_limits<int>::max()),
         clipped_(ClippedChunks(run)),
         clipped_count_(std::count(clipped_.begin(), clipped_.end(), true)),
         iterations_(options.iterations),

@@ -28,7 +28,7 @@ AgreementClient::~AgreementClient() {
 }
 
 void AgreementClient::Report(const ProcessId& decider, const AgreementReport& report,
-                        AgreementDecider::Answer answer) {
+                             AgreementDecider::Answer answer) {
   const auto call = std::make_shared<Call>();
   call->report = report;
   call->context.set_deadline(

@@ -8,8 +8,8 @@
 #include "absl/base/thread_annotations.h"
 #include "absl/synchronization/mutex.h"
 #include "common/base/pending_count.h"
-#include "proto/config.pb.h"
 #include "proto/agreement.grpc.pb.h"
+#include "proto/config.pb.h"
 #include "server/recovery/agreement_reporter.h"
 
 namespace evenshard {

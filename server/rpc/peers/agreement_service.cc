@@ -8,9 +8,11 @@
 namespace evenshard {
 
 // One Agree RPC. It stays until the decider drops its answer, which may be after the RPC is done.
-class AgreementService::Call final : public UnaryReactor, public std::enable_shared_from_this<Call> {
+class AgreementService::Call final : public UnaryReactor,
+                                     public std::enable_shared_from_this<Call> {
  public:
-  Call(AgreementService* service, MessageBytes* response) : service_(service), response_(response) {}
+  Call(AgreementService* service, MessageBytes* response)
+      : service_(service), response_(response) {}
 
   // Only the first call has an effect.
   void Answer(const absl::StatusOr<AgreementAnswer>& answer) {
@@ -37,7 +39,7 @@ class AgreementService::Call final : public UnaryReactor, public std::enable_sha
 };
 
 UnaryReactor* AgreementService::Agree(CallContext*, const MessageBytes* request,
-                                 MessageBytes* response) {
+                                      MessageBytes* response) {
   const auto call = std::make_shared<Call>(this, response);
   absl::Status ended;
   {
@@ -49,8 +51,8 @@ UnaryReactor* AgreementService::Agree(CallContext*, const MessageBytes* request,
   if (!ended.ok() || !report.ok()) {
     call->Answer(ended.ok() ? report.status() : ended);
   } else {
-    host_->TakeReport(*report,
-                    [call](const absl::StatusOr<AgreementAnswer>& answer) { call->Answer(answer); });
+    host_->TakeReport(
+        *report, [call](const absl::StatusOr<AgreementAnswer>& answer) { call->Answer(answer); });
   }
   return call.get();
 }

@@ -14,8 +14,7 @@
 namespace evenshard {
 
 // Translates the Agreement RPC into calls of SlotHost::TakeReport. Thread-safe.
-class AgreementService final
-    : public Agreement::WithRawCallbackMethod_Agree<Agreement::Service> {
+class AgreementService final : public Agreement::WithRawCallbackMethod_Agree<Agreement::Service> {
  public:
   // `host` must outlive the service.
   explicit AgreementService(const SlotHost* host) : host_(host) {}

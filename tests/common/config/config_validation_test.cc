@@ -346,8 +346,9 @@ TEST_CASE("fields without effect and combinations that cannot work are refused")
       "f:17: optimizer.schedule.total_iterations: has no effect with STEP, allowed: only with "
       "COSINE\n"
       "f:17: optimizer.schedule.final_factor: has no effect with STEP, allowed: only with COSINE");
-  CHECK(ErrorWith("policy: SYNC", "policy: ASYNC deterministic: true") ==
-        "f:11: update.deterministic: is true with policy ASYNC, allowed: only with SYNC and QUORUM");
+  CHECK(
+      ErrorWith("policy: SYNC", "policy: ASYNC deterministic: true") ==
+      "f:11: update.deterministic: is true with policy ASYNC, allowed: only with SYNC and QUORUM");
   CHECK(ErrorWithMore("compute { backend: EMULATED }") ==
         "f:12: training.epochs: is set with backend EMULATED, which reads no data, allowed: "
         "training.iterations in its place");

@@ -300,7 +300,7 @@ class SlotFixture {
   std::unique_ptr<PlannedConfig> config;
   Storage* storage = nullptr;
   AgreementTransport* norms = nullptr;  // of the hosts that are started from now on
-  bool has_threads = false;        // see SlotHost::Options
+  bool has_threads = false;             // see SlotHost::Options
   std::function<bool()> holds_roles = [] { return true; };
   Loopback net;
   std::vector<std::shared_ptr<RecordingSink>> sinks;

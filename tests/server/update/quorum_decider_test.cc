@@ -138,8 +138,7 @@ TEST_CASE_METHOD(Fixture, "each decision keeps in which iteration a worker has c
   const Result second = Take(Asking(1, 1, {0, 3}));
   REQUIRE(second->has_value());
   const auto& counted = (**second)->quorum().counted_before();
-  CHECK(std::vector<uint64_t>(counted.begin(), counted.end()) ==
-        std::vector<uint64_t>{2, 1, 1, 2});
+  CHECK(std::vector<uint64_t>(counted.begin(), counted.end()) == std::vector<uint64_t>{2, 1, 1, 2});
 }
 
 TEST_CASE_METHOD(Fixture, "a slot that knows a set is believed in a new view") {

@@ -10,8 +10,7 @@ namespace {
 class Fixture : protected PolicyFixture {
  public:
   void Begin(int workers, int quorum, std::vector<std::string> more = {}) {
-    more.insert(more.end(),
-                {"update.policy=QUORUM", "update.quorum=" + std::to_string(quorum)});
+    more.insert(more.end(), {"update.policy=QUORUM", "update.quorum=" + std::to_string(quorum)});
     Start(workers, more);
   }
   void PushAll(int rank, uint64_t iteration, float value) {

@@ -1,4 +1,5 @@
-// What is checked as it happens. oracle_end.cc has what is checked when the run has succeeded.
+// What is checked as it happens. oracle_end.cc has what is checked when the run has succeeded, and
+// oracle_quorum.cc what QUORUM promises.
 
 #include "tests/simulation/oracle/oracle.h"
 
@@ -21,9 +22,7 @@ Segments BytesOf(const std::vector<float>& floats) {
 }  // namespace
 
 Oracle::Oracle(const PlannedConfig* config, std::optional<uint64_t> staleness)
-    : config_(*config),
-      sync_(config->is_synchronous()),
-      staleness_(staleness) {
+    : config_(*config), sync_(config->is_synchronous()), staleness_(staleness) {
   for (int slot = 0; slot < config_.shards(); ++slot) {
     scratch_.push_back(ParameterStore::Create(config_, slot).value());
     for (StoredChunk& chunk : scratch_.back()->chunks()) {
@@ -191,61 +190,6 @@ void Oracle::Changed(int primary, const StoredChunk& chunk, const ChunkChange& c
                           " of workers ", absl::StrJoin(change.workers, " "), ": ", wrong));
   }
   history.changes.push_back(std::move(record));
-}
-
-std::string Oracle::CheckQuorum(GenerationId generation, const ChangeRecord& record) const {
-  for (const uint32_t rank : record.workers) {
-    if (misread_.contains({generation, rank, record.iteration})) {
-      return absl::StrCat("worker ", rank, " computed from the parameters of another iteration");
-    }
-    const auto told = told_counts_.find({generation, rank, record.iteration});
-    if (told != told_counts_.end() && !told->second) {
-      return absl::StrCat("worker ", rank, " was told that its gradient is dropped");
-    }
-  }
-  const auto worker_set = worker_sets_.find(generation);
-  if (worker_set == worker_sets_.end()) return "";
-  size_t training = 0;
-  for (const uint32_t rank : WorkerSetAt(worker_set->second, record.iteration)) {
-    training += IsWaitedFor(worker_set->second, rank, record.iteration) &&
-                        !left_.contains({generation, rank})
-                    ? 1
-                    : 0;
-  }
-  const size_t needed = std::min<size_t>(config_.proto().update().quorum(), training);
-  return record.workers.size() >= needed
-             ? ""
-             : absl::StrCat("fewer than ", needed, " workers are in the update");
-}
-
-void Oracle::Told(GenerationId generation, uint32_t rank, uint64_t iteration, bool counts) {
-  const auto [told, is_first] = told_counts_.try_emplace({generation, rank, iteration}, counts);
-  if (is_first || told->second == counts) return;
-  Violated(absl::StrCat("worker ", rank, " is told that its gradient of iteration ", iteration,
-                        " counts, and that it is dropped"));
-}
-
-void Oracle::Dropped(GenerationId generation, uint32_t rank, const ParameterHeader& header) {
-  ++coverage_.dropped;
-  Told(generation, rank, header.iteration, /*counts=*/false);
-}
-
-void Oracle::Computes(GenerationId generation, uint32_t rank, uint64_t iteration,
-                      const std::vector<std::vector<float>>& parameters) {
-  if (!config_.has_quorum() || config_.proto().exchange().parameter_encoding() != FLOAT32) return;
-  for (uint32_t chunk = 0; chunk < parameters.size(); ++chunk) {
-    const ChunkState* const state = Find(generation, chunk, [&](const ChunkState& each) {
-      return each.clock.iteration == iteration;
-    });
-    if (state != nullptr && std::memcmp(state->arrays.data(), parameters[chunk].data(),
-                                        parameters[chunk].size() * sizeof(float)) == 0) {
-      continue;
-    }
-    misread_.emplace(generation, rank, iteration);
-    return;
-  }
-  // One that had read something else before has started again.
-  misread_.erase({generation, rank, iteration});
 }
 
 std::string Oracle::CheckClock(const ChunkState& before, const ChunkState& after,

@@ -56,34 +56,6 @@ void Oracle::RunFinished(const View& last, uint64_t iterations) {
   }
 }
 
-void Oracle::CheckSets(GenerationId last, uint64_t iterations) {
-  std::vector<std::vector<Step>> lines;
-  for (const Chunk& chunk : config_.plan().chunks()) lines.push_back(WholeLine(last, chunk.id));
-  for (uint64_t i = 0; i < iterations; ++i) {
-    std::set<uint32_t> all;
-    for (const std::vector<Step>& line : lines) {
-      all.insert(line[i].change->workers.begin(), line[i].change->workers.end());
-    }
-    for (size_t chunk = 0; chunk < lines.size(); ++chunk) {
-      const auto& [generation, change] = lines[chunk][i];
-      const std::set<uint32_t> counted(change->workers.begin(), change->workers.end());
-      for (const uint32_t rank : all) {
-        // A chunk does not wait for one whose push the others had when it was lost.
-        if (counted.contains(rank) || !IsWaitedFor(worker_sets_.at(generation), rank, i)) continue;
-        return Violated(absl::StrCat("iteration ", i, ": worker ", rank,
-                                     " counts for some chunks, and not for chunk ", chunk));
-      }
-      for (int rank = 0; rank < config_.workers(); ++rank) {
-        const auto told = told_counts_.find({generation, rank, i});
-        if (told == told_counts_.end() || told->second == counted.contains(rank)) continue;
-        return Violated(absl::StrCat("iteration ", i, ", chunk ", chunk, ": worker ", rank,
-                                     told->second ? " does not count" : " counts",
-                                     ", against what it was told"));
-      }
-    }
-  }
-}
-
 void Oracle::CheckNorms(GenerationId last, uint64_t iterations) {
   std::vector<std::vector<Step>> lines;
   for (const Chunk& chunk : config_.plan().chunks()) lines.push_back(WholeLine(last, chunk.id));

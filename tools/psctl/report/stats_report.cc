@@ -292,8 +292,8 @@ std::string WorkerTable(const std::map<uint32_t, WorkerSummary>& workers) {
     if (any_repeated) row.push_back(FormatCount(worker.repeated_pushes));
     if (any_skipped) row.push_back(FormatCount(worker.skipped_pushes));
     if (has_quorum) {
-      row.insert(row.end(), {FormatCount(worker.counted_iterations),
-                             FormatCount(worker.dropped_iterations)});
+      row.insert(row.end(),
+                 {FormatCount(worker.counted_iterations), FormatCount(worker.dropped_iterations)});
     }
     row.insert(row.end(), {FormatBytes(worker.bytes_in), FormatBytes(worker.bytes_out)});
     table.AddRow(std::move(row));
@@ -340,8 +340,8 @@ std::string StatsText(const ClusterReport& report, const ClusterReport* earlier)
   if (!any) return ShardTable(report);
   const std::map<uint32_t, WorkerSummary> workers = Workers(report);
   return absl::StrCat(ShardTable(report), "\n", ExchangeTable(report, earlier), "\n",
-                      TimeTable(report), Waits(report), LatestSet(report), RecoveryTable(report), "\n",
-                      WorkerTable(workers), "\n", UsageTable(workers));
+                      TimeTable(report), Waits(report), LatestSet(report), RecoveryTable(report),
+                      "\n", WorkerTable(workers), "\n", UsageTable(workers));
 }
 
 std::string StatsJson(const ClusterReport& report, bool one_line) {

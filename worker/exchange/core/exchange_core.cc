@@ -223,8 +223,7 @@ absl::Status ExchangeCore::BeginRunning() {
 
 void ExchangeCore::CheckCatchUp() {
   // Under SSP the shards wait for none that has finished.
-  if (stage_ != Stage::kRunning || !catch_up_.has_value() ||
-      !config_.is_synchronous()) {
+  if (stage_ != Stage::kRunning || !catch_up_.has_value() || !config_.is_synchronous()) {
     return;
   }
   // Workers that join with this one wait for the same iteration. If no other worker of it stays,

@@ -102,8 +102,8 @@ class ExchangeCore {
     absl::MutexLock lock(&mutex_);
     return stage_ == Stage::kWentBack;
   }
-  // For a worker that joins a run under way (SYNC and QUORUM with views, SSP): the iteration before its first
-  // one, in which it must take part without contributing. The answers give it its initial
+  // For a worker that joins a run under way (SYNC and QUORUM with views, SSP): the iteration before
+  // its first one, in which it must take part without contributing. The answers give it its initial
   // parameters. If all others finish meanwhile, the wait for the answers ends without them, and
   // abandoned is true.
   struct CatchUp {

@@ -54,9 +54,9 @@ absl::Status ExchangeRound::Begin(uint64_t iteration, ExchangeKind kind) {
         "an iteration has begun, and not all of its tensors have been waited for");
   }
   if (is_behind_ && !kind.onlooks) {
-    return absl::FailedPreconditionError(absl::StrCat(
-        "the run has gone on to iteration ", next_iteration_,
-        " without this worker's gradient; allowed: to catch up with it first"));
+    return absl::FailedPreconditionError(
+        absl::StrCat("the run has gone on to iteration ", next_iteration_,
+                     " without this worker's gradient; allowed: to catch up with it first"));
   }
   is_open_ = true;
   kind_ = std::move(kind);

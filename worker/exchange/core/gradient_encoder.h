@@ -37,8 +37,8 @@ class GradientEncoder {
   // `out`, if the push has been answered and e is that of the next one.
   bool Encode(const GradientHeader& header, const char* gradient, char* out);
 
-  // The push of a chunk has been answered, maybe as `dropped`. Does nothing if Encode was not called for it. REQUIRES:
-  // the gradient is as it was then.
+  // The push of a chunk has been answered, maybe as `dropped`. Does nothing if Encode was not
+  // called for it. REQUIRES: the gradient is as it was then.
   void Settle(const Chunk& chunk, uint64_t iteration, const char* gradient, bool dropped);
 
   // Every e is zero again, as at first. REQUIRES: no push is pending.

@@ -196,8 +196,7 @@ TEST_CASE("under QUORUM the report shows whose gradients count, and how often") 
   stats.mutable_worker(0)->set_counted_iterations(40);
   stats.mutable_worker(1)->set_dropped_iterations(17);
   const std::string text = StatsText(report);
-  CHECK(absl::StrContains(text,
-                          "\nthe gradients of 2 of 3 workers count in iteration 41: 0, 2\n"));
+  CHECK(absl::StrContains(text, "\nthe gradients of 2 of 3 workers count in iteration 41: 0, 2\n"));
   CHECK(absl::StrContains(text, "gradients counted"));
   CHECK(absl::StrContains(text, "17"));
 }

@@ -104,7 +104,8 @@ TEST_CASE_METHOD(Fixture, "a worker that counts and reads later updates catches 
   CHECK(round().next_iteration() == 3);
 }
 
-TEST_CASE_METHOD(Fixture, "a second answer to what was dropped is none to a catch-up of its number") {
+TEST_CASE_METHOD(Fixture,
+                 "a second answer to what was dropped is none to a catch-up of its number") {
   PushAll(0);
   const std::vector<GradientHeader> pushes = TakeAllSlots();
   for (const GradientHeader& push : pushes) Reply(push, 1, /*dropped=*/true);
