@@ -43,13 +43,14 @@ void AgreementReporter::Answered(uint64_t call, const absl::StatusOr<AgreementAn
   if (answer.ok()) {
     unreachable_since_.reset();
     if (!reported_.has_value()) return;
-    const std::optional<uint64_t> latest = options_.subject->Learn(*answer);
+    const std::optional<uint64_t> latest = options_.subject->AnsweredBy(*answer);
     if (latest != reported_) {
       return Fail(absl::InternalError(
           absl::StrCat("slot ", options_.slot, " needs ", options_.subject->what(),
                        " of iteration ", *reported_, ", and the primary of slot 0 knows ",
                        latest.has_value() ? absl::StrCat("that of iteration ", *latest) : "none")));
     }
+    options_.subject->Learn(*answer);
     options_.on_known();
     return;
   }

@@ -19,8 +19,10 @@ class AgreementSubject {
   virtual AgreementReport report() const = 0;
   // The iteration whose result a report asks for.
   virtual std::optional<uint64_t> AskedBy(const AgreementReport& report) const = 0;
-  // Takes the result in an answer over. Returns its iteration, if there is one.
-  virtual std::optional<uint64_t> Learn(const AgreementAnswer& answer) = 0;
+  // The iteration whose result an answer has.
+  virtual std::optional<uint64_t> AnsweredBy(const AgreementAnswer& answer) const = 0;
+  // Takes over the result of what it asked for.
+  virtual void Learn(const AgreementAnswer& answer) = 0;
   // "the norm of the gradient", for errors.
   virtual absl::string_view what() const = 0;
 };

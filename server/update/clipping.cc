@@ -99,11 +99,13 @@ std::optional<uint64_t> Clipping::AskedBy(const AgreementReport& report) const {
   return report.has_part() ? std::optional(report.part().iteration()) : std::nullopt;
 }
 
-std::optional<uint64_t> Clipping::Learn(const AgreementAnswer& answer) {
-  if (!answer.has_latest()) return std::nullopt;
+std::optional<uint64_t> Clipping::AnsweredBy(const AgreementAnswer& answer) const {
+  return answer.has_latest() ? std::optional(answer.latest().iteration()) : std::nullopt;
+}
+
+void Clipping::Learn(const AgreementAnswer& answer) {
   options_.store->Learn(
       AgreedNorm{.iteration = answer.latest().iteration(), .squared = answer.latest().value()});
-  return answer.latest().iteration();
 }
 
 }  // namespace evenshard

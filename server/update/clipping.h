@@ -63,7 +63,8 @@ class Clipping final : public AgreementSubject {
   // that is of the same iteration, its part.
   AgreementReport report() const override;
   std::optional<uint64_t> AskedBy(const AgreementReport& report) const override;
-  std::optional<uint64_t> Learn(const AgreementAnswer& answer) override;
+  std::optional<uint64_t> AnsweredBy(const AgreementAnswer& answer) const override;
+  void Learn(const AgreementAnswer& answer) override;
   absl::string_view what() const override { return "the norm of the gradient"; }
 
  private:

@@ -112,21 +112,23 @@ std::optional<uint64_t> Quorum::AskedBy(const AgreementReport& report) const {
                                          : std::nullopt;
 }
 
-std::optional<uint64_t> Quorum::Learn(const AgreementAnswer& answer) {
-  if (!answer.has_quorum() || answer.quorum().counted_before_size() != options_.config->workers()) {
-    return std::nullopt;
-  }
+std::optional<uint64_t> Quorum::AnsweredBy(const AgreementAnswer& answer) const {
+  const bool is_whole =
+      answer.has_quorum() && answer.quorum().counted_before_size() == options_.config->workers();
+  return is_whole ? std::optional(answer.quorum().iteration()) : std::nullopt;
+}
+
+void Quorum::Learn(const AgreementAnswer& answer) {
   const AgreedSet set{.iteration = answer.quorum().iteration(),
                       .counted_before = {answer.quorum().counted_before().begin(),
                                          answer.quorum().counted_before().end()}};
   absl::MutexLock lock(&mutex_);
-  if (!options_.store->Learn(set)) return set.iteration;
+  if (!options_.store->Learn(set)) return;
   for (size_t rank = 0; rank < workers_.size(); ++rank) {
     if (!set.Contains(rank)) continue;
     ++workers_[rank].counted;
     NoteOutcome(rank, /*dropped=*/false);
   }
-  return set.iteration;
 }
 
 bool Quorum::IsKnown(uint64_t iteration) const { return options_.store->KnowsSet(iteration); }

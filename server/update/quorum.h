@@ -65,7 +65,8 @@ class Quorum final : public AgreementSubject {
 
   AgreementReport report() const override;
   std::optional<uint64_t> AskedBy(const AgreementReport& report) const override;
-  std::optional<uint64_t> Learn(const AgreementAnswer& answer) override;
+  std::optional<uint64_t> AnsweredBy(const AgreementAnswer& answer) const override;
+  void Learn(const AgreementAnswer& answer) override;
   absl::string_view what() const override { return "the workers whose gradients count"; }
 
  private:

@@ -189,7 +189,8 @@ class PolicyFixture {
     for (const uint32_t rank : ranks) {
       answer.mutable_quorum()->set_counted_before(static_cast<int>(rank), iteration + 1);
     }
-    CHECK(quorum->Learn(answer) == iteration);
+    REQUIRE(quorum->AnsweredBy(answer) == iteration);
+    quorum->Learn(answer);
     for (const int index : {0, 1}) CHECK(policy->Resume(index).ok());
   }
 
