@@ -316,10 +316,9 @@ void SyncPolicy::Complete(int index, Gather& gather, ChunkChange change,
     }
     pushed = Pushed();
   }
-  gather.onlookers.EndThrough(iteration, [&](ReplySinks& sinks, uint64_t answered)
-                                             ABSL_EXCLUSIVE_LOCKS_REQUIRED(gather.chunk->mutex) {
-                                               release(sinks, answered, /*dropped=*/false);
-                                             });
+  for (Onlookers::Onlooker& onlooker : gather.onlookers.TakeThrough(iteration)) {
+    release(onlooker.sinks, onlooker.iteration, /*dropped=*/false);
+  }
   gather.arrived = gather.awaited = gather.added = gather.summed = gather.absent = 0;
   gather.weight = 0;
   gather.is_whole = false;
