@@ -214,6 +214,10 @@ void ValidateLocal(const ClusterConfig& config, FieldProblems* problems) {
                     "gradient of each batch",
                     {"update.policy"});
   if (local.fragments() > 1 || local.overlap_steps() > 0) {
+    problems->Require(config.update().policy() != Update::QUORUM, "update.policy", "QUORUM",
+                      "SYNC, SSP, ASYNC with local.fragments or local.overlap_steps, since a "
+                      "fragment that is dropped would leave the others behind",
+                      {"local"});
     problems->Require(local.seconds() == 0, "local.seconds", local.seconds(),
                       "0 with local.fragments or local.overlap_steps, which count batches");
     problems->Require(config.exchange().schedule() != ExchangeConfig::SEQUENTIAL ||

@@ -392,8 +392,7 @@ absl::StatusOr<double> Trainer::Evaluate(TrainingExchange& exchange, TrainingSch
   // Others have updated the parameters since this worker's last reply. What a fragment is counted
   // from must stay.
   const LocalSteps& local = config_.proto().local();
-  if (!config_.is_synchronous() && local.fragments() == 1 &&
-      local.overlap_steps() == 0) {
+  if (!config_.is_synchronous() && local.fragments() == 1 && local.overlap_steps() == 0) {
     RETURN_IF_ERROR(exchange.Pull(buffers_.parameters.span()));
   }
   if (!evaluation_->is_open()) {

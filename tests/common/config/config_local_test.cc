@@ -94,6 +94,9 @@ TEST_CASE("every fragment is exchanged, one after another") {
   CHECK(ErrorOfLocal("local.seconds=1", {"local.fragments=2"}) ==
         "local.seconds: is 1, allowed: 0 with local.fragments or local.overlap_steps, which count "
         "batches");
+  CHECK(ErrorOfLocal("update={policy: QUORUM quorum: 1}", {"local.fragments=2"}) ==
+        "update.policy: is QUORUM, allowed: SYNC, SSP, ASYNC with local.fragments or "
+        "local.overlap_steps, since a fragment that is dropped would leave the others behind");
   CHECK(ErrorOfLocal("exchange.schedule=SEQUENTIAL", {"local.fragments=2"}) ==
         "exchange.schedule: is SEQUENTIAL, allowed: BACKWARD, FULL with local.fragments or "
         "local.overlap_steps, whose pushes do not wait for each other");

@@ -308,6 +308,26 @@ TEST_CASE("with local.seconds workers take the steps that they have time for") {
         kRounding);
 }
 
+TEST_CASE("under QUORUM a round that comes too late is dropped, and its worker goes on") {
+  const std::string schedule = GENERATE("BACKWARD", "FULL");
+  const PlannedConfig config = LocalConfig(
+      "steps: 2 optimizer { kind: SGD learning_rate: 0.1 }",
+      {"workers=3", "training={iterations: 80}", "update={policy: QUORUM quorum: 2 grace: 0}",
+       "exchange.schedule=" + schedule, "optimizer={kind: SGD learning_rate: 1}"});
+  // Worker 2 is far slower than the others together.
+  const Gradients gradients = {
+      .takes = {absl::Milliseconds(1), absl::Milliseconds(1), absl::Milliseconds(60)}};
+  const Outcome outcome = Run(config, gradients);
+  CHECK(outcome.passes[0].size() + outcome.passes[1].size() > 80);
+  CHECK(outcome.passes[2].size() < 80);
+  for (const std::vector<int64_t>& passes : outcome.passes) {
+    CHECK(std::is_sorted(passes.begin(), passes.end()));
+  }
+  double largest = 0;
+  for (const float value : outcome.parameters) largest = std::max(largest, std::abs(double{value}));
+  CHECK(largest < 1);
+}
+
 TEST_CASE("a step whose gradient is not finite is left out, and counts for nothing") {
   const PlannedConfig config =
       LocalConfig("steps: 4 optimizer { kind: SGD learning_rate: 0.1 }",
