@@ -85,13 +85,13 @@ struct Worker {
         ExchangeSchedule::Options{.config = &cluster.config(),
                                   .clock = &clock,
                                   .exchange = exchange.get(),
-                                  .gradients = gradients,
+                                  .gradients = absl::MakeSpan(gradients),
                                   .parameters = absl::MakeSpan(parameters)});
   }
   void Begin() { REQUIRE(exchange->Begin(0, gradients, absl::MakeSpan(parameters)).ok()); }
 
   const RealClock clock;
-  const std::vector<float> gradients;
+  std::vector<float> gradients;
   std::vector<float> parameters;
   std::unique_ptr<Exchange> exchange;
   std::unique_ptr<ExchangeSchedule> schedule;

@@ -12,15 +12,14 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/placement/fragments.h"
-#include "tests/testing/captured_log.h"
 #include "tests/testing/cluster.h"
+#include "tests/testing/unix_shards.h"
 #include "tests/worker/training/played_exchange.h"
 #include "worker/training/trainer.h"
 
 namespace evenshard {
 namespace {
 
-using Catch::Contains;
 using Values = std::vector<double>;
 
 const std::vector<int> kLayers = {0, 2, 4};  // with tensors
@@ -310,10 +309,16 @@ TEST_CASE("with local.seconds workers take the steps that they have time for") {
 
 TEST_CASE("under QUORUM a round that comes too late is dropped, and its worker goes on") {
   const std::string schedule = GENERATE("BACKWARD", "FULL");
-  const PlannedConfig config = LocalConfig(
-      "steps: 2 optimizer { kind: SGD learning_rate: 0.1 }",
-      {"workers=3", "training={iterations: 80}", "update={policy: QUORUM quorum: 2 grace: 0}",
-       "exchange.schedule=" + schedule, "optimizer={kind: SGD learning_rate: 1}"});
+  const UnixShards shards(2);
+  std::vector<std::string> overrides = shards.overrides();
+  for (const std::string& each :
+       {std::string("workers=3"), std::string("training={iterations: 80}"),
+        std::string("update={policy: QUORUM quorum: 2 grace: 0}"), "exchange.schedule=" + schedule,
+        std::string("optimizer={kind: SGD learning_rate: 1}")}) {
+    overrides.push_back(each);
+  }
+  const PlannedConfig config =
+      LocalConfig("steps: 2 optimizer { kind: SGD learning_rate: 0.1 }", overrides);
   // Worker 2 is far slower than the others together.
   const Gradients gradients = {
       .takes = {absl::Milliseconds(1), absl::Milliseconds(1), absl::Milliseconds(60)}};
