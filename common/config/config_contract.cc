@@ -77,7 +77,7 @@ void SetOuterDefaults(ClusterConfig* config) {
                                                      : OptimizerConfig::NESTEROV);
   }
   if (outer->has_learning_rate()) return;
-  // Of DiLoCo's scaling laws (Charles et al. 2025, arXiv:2503.09799), by the workers.
+  // DiLoCo's scaling laws (Charles et al. 2025, arXiv:2503.09799) have these, by the workers.
   constexpr float kAlone = 0.4f, kFew = 0.6f, kMany = 0.8f;
   const int workers = config->workers();
   outer->set_learning_rate(workers == 1 ? kAlone : workers < 8 ? kFew : kMany);

@@ -291,14 +291,13 @@ void SyncPolicy::Complete(int index, Gather& gather, ChunkChange change,
   counters_->straggler_wait_nanoseconds +=
       absl::ToInt64Nanoseconds(clock_->Now() - gather.first_arrival);
   ChunkClock& clock = gather.chunk->mutable_clock();
-  std::vector<uint32_t> in;  // whose pushes are in the update
+  ChunkChange::Workers& in = change.workers;
   for (int rank = 0; rank < workers_; ++rank) {
     if (IsIn(gather, rank)) in.push_back(rank);
   }
   const uint64_t iteration = clock.iteration++;
   clock.all_absent = gather.absent > 0 && gather.absent == static_cast<int>(in.size());
   clock.CountExchange(gather.kind.assigned.has_value());
-  change.workers.assign(in.begin(), in.end());
   const std::optional<uint64_t> number = observers_.Changed(index, *gather.chunk, change);
   if (number.has_value()) gather.unconfirmed.Begin(*number);
   const auto release = [&](ReplySinks& sinks, uint64_t answered,

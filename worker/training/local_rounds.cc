@@ -10,27 +10,19 @@
 namespace evenshard {
 
 LocalRounds::LocalRounds(const Options& options)
-    : options_(options),
+    : TrainingSchedule(options.clock),
+      options_(options),
       config_(*options.config),
       local_(config_.proto().local()),
       schedule_(config_),
       steps_(local_.steps()),
       fragment_of_(config_.model().layers().size(), -1),
+      is_due_(fragment_of_.size(), true),
       next_(options.start) {
   for (std::vector<int>& layers : FragmentsOf(config_.model(), local_.fragments())) {
     for (const int layer : layers) fragment_of_[layer] = static_cast<int>(fragments_.size());
-    fragments_.push_back({.layers = std::move(layers),
-                          .is_due = std::vector<bool>(fragment_of_.size(), true),
-                          .due = options.start});
+    fragments_.push_back({.layers = std::move(layers), .due = options.start});
   }
-}
-
-template <typename Wait>
-absl::Status LocalRounds::Timed(Wait wait) {
-  const absl::Time start = options_.clock->Now();
-  absl::Status status = wait();
-  waited_ += options_.clock->Now() - start;
-  return status;
 }
 
 template <typename Float>
@@ -54,18 +46,17 @@ int64_t LocalRounds::PushedAfter(size_t fragment, int64_t end) const {
 
 void LocalRounds::Start(int64_t iteration) {
   iteration_ = iteration;
-  waited_ = absl::ZeroDuration();
+  ForgetWaits();
   if (iteration % steps_ != 0) return;
   taken_ = 0;
   round_began_ = options_.clock->Now();
 }
 
 absl::Status LocalRounds::AwaitParameters(int layer) {
-  Fragment& fragment = fragments_[fragment_of_[layer]];
-  if (iteration_ < fragment.due || !fragment.is_due[layer]) return absl::OkStatus();
+  if (iteration_ < fragments_[fragment_of_[layer]].due || !is_due_[layer]) return absl::OkStatus();
   RETURN_IF_ERROR(Timed([&] { return options_.exchange->AwaitLayer(layer); }));
   Adopt(layer);
-  fragment.is_due[layer] = false;
+  is_due_[layer] = false;
   return absl::OkStatus();
 }
 
@@ -94,14 +85,14 @@ absl::Status LocalRounds::Finish(bool contributes, bool everything) {
                        options_.clock->Now() - round_began_ >= absl::Seconds(local_.seconds());
   next_ = is_over ? end : iteration_ + 1;
   const int64_t planned = end - iteration_ / steps_ * steps_;
-  // With several fragments, all workers take all steps.
-  const float weight = static_cast<float>(taken_) / static_cast<float>(planned);
+  // With several fragments, which local.seconds does not go with, all workers take all steps.
+  const float weight =
+      fragments_.size() == 1 ? static_cast<float>(taken_) / static_cast<float>(planned) : 1.0f;
   const bool waits_now = local_.overlap_steps() == 0 && !schedule_.waits_in_forward();
   std::vector<int> awaited;
   for (size_t i = 0; i < fragments_.size(); ++i) {
-    const bool ends = fragments_.size() == 1 ? next_ == end : PushedAfter(i, end) == iteration_;
-    if (!ends) continue;
-    RETURN_IF_ERROR(PushFragment(fragments_[i], fragments_.size() == 1 ? weight : 1.0f));
+    if (!is_over && PushedAfter(i, end) != iteration_) continue;
+    RETURN_IF_ERROR(PushFragment(fragments_[i], weight));
     if (waits_now) absl::c_copy(fragments_[i].layers, std::back_inserter(awaited));
     options_.exchange->Flush();
   }
@@ -124,7 +115,7 @@ absl::Status LocalRounds::PushFragment(Fragment& fragment, float weight) {
     const absl::Span<const float> received = Of(*layer, options_.received);
     const absl::Span<float> pushed = Of(*layer, options_.pushed);
     for (size_t i = 0; i < own.size(); ++i) pushed[i] = weight * (received[i] - own[i]);
-    fragment.is_due[*layer] = true;
+    is_due_[*layer] = true;
     RETURN_IF_ERROR(options_.exchange->Push(*layer));
   }
   fragment.due = iteration_ + 1 + local_.overlap_steps();
@@ -132,9 +123,7 @@ absl::Status LocalRounds::PushFragment(Fragment& fragment, float weight) {
   return absl::OkStatus();
 }
 
-void LocalRounds::CaughtUp() {
-  for (Fragment& fragment : fragments_) fragment.is_due.assign(fragment.is_due.size(), true);
-}
+void LocalRounds::CaughtUp() { is_due_.assign(is_due_.size(), true); }
 
 void LocalRounds::SwapReceived() {
   std::swap_ranges(options_.received.begin(), options_.received.end(), parameters().begin());

@@ -61,7 +61,6 @@ class LocalRounds final : public TrainingSchedule {
   absl::Status Finish(bool contributes, bool everything) override;
   int64_t next() const override { return next_; }
   void CaughtUp() override;
-  absl::Duration waited() const override { return waited_; }
   void SwapReceived() override;
 
   absl::Status AwaitParameters(int layer) override;
@@ -69,8 +68,7 @@ class LocalRounds final : public TrainingSchedule {
  private:
   struct Fragment {
     std::vector<int> layers;
-    std::vector<bool> is_due;  // by layer: what comes for it has not been taken over yet
-    int64_t due = 0;           // the iteration from which on it is to be
+    int64_t due = 0;  // the iteration from which on what comes for it is taken over
   };
 
   // The floats of a layer in all buffers.
@@ -83,9 +81,6 @@ class LocalRounds final : public TrainingSchedule {
   absl::Status PushFragment(Fragment& fragment, float weight);
   // Has the local model go on with what was received of a layer.
   void Adopt(int layer);
-  // Runs `wait` and adds the time it takes to waited_.
-  template <typename Wait>
-  absl::Status Timed(Wait wait);
 
   const Options options_;
   const PlannedConfig& config_;
@@ -95,12 +90,12 @@ class LocalRounds final : public TrainingSchedule {
 
   std::vector<Fragment> fragments_;
   std::vector<int> fragment_of_;  // by layer
+  std::vector<bool> is_due_;      // by layer: what comes for it has not been taken over yet
   int64_t iteration_ = 0;
   int64_t next_ = 0;
   bool is_first_ = true;  // nothing has been pushed since the start
   int taken_ = 0;         // steps of the present round
   absl::Time round_began_;
-  absl::Duration waited_;
 };
 
 }  // namespace evenshard

@@ -107,7 +107,7 @@ TEST_CASE_METHOD(Fixture, "who was dropped is answered with the parameters after
   Fix(0, {0, 1});
   REQUIRE(Onlook(2, 0).ok());
   CHECK(Replies(2) == 1);
-  // Of one that is not over, when it is; and it is no arrival.
+  // An onlooker at an iteration that is not over is answered when it is, and is no arrival.
   REQUIRE(Onlook(2, 1, 0).ok());
   REQUIRE(Onlook(2, 1, 1).ok());
   CHECK(Replies(2) == 1);

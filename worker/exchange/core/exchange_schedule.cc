@@ -5,19 +5,11 @@
 namespace evenshard {
 
 ExchangeSchedule::ExchangeSchedule(const Options& options)
-    : options_(options), schedule_(*options.config) {}
-
-template <typename Wait>
-absl::Status ExchangeSchedule::Timed(Wait wait) {
-  const absl::Time start = options_.clock->Now();
-  absl::Status status = wait();
-  waited_ += options_.clock->Now() - start;
-  return status;
-}
+    : TrainingSchedule(options.clock), options_(options), schedule_(*options.config) {}
 
 void ExchangeSchedule::Start(int64_t iteration) {
   iteration_ = iteration;
-  waited_ = absl::ZeroDuration();
+  ForgetWaits();
 }
 
 absl::Status ExchangeSchedule::AwaitParameters(int layer) {

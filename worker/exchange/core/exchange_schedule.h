@@ -36,21 +36,15 @@ class ExchangeSchedule final : public TrainingSchedule {
   absl::Status Finish(bool contributes, bool everything) override;
   int64_t next() const override { return iteration_ + 1; }
   void CaughtUp() override {}
-  absl::Duration waited() const override { return waited_; }
   void SwapReceived() override {}
 
   absl::Status AwaitParameters(int layer) override;
   absl::Status GradientReady(int layer) override;
 
  private:
-  // Runs `wait` and adds the time it takes to waited_.
-  template <typename Wait>
-  absl::Status Timed(Wait wait);
-
   const Options options_;
   const SchedulePolicy schedule_;
   int64_t iteration_ = 0;
-  absl::Duration waited_;
 };
 
 }  // namespace evenshard

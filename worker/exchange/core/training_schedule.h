@@ -6,6 +6,7 @@
 #include "absl/status/status.h"
 #include "absl/time/time.h"
 #include "absl/types/span.h"
+#include "common/base/clock.h"
 #include "worker/compute/layer_hooks.h"
 
 namespace evenshard {
@@ -17,6 +18,9 @@ namespace evenshard {
 // Not thread-safe; used by the one thread that trains.
 class TrainingSchedule : public LayerHooks {
  public:
+  // `clock` must outlive the schedule.
+  explicit TrainingSchedule(const Clock* clock) : clock_(*clock) {}
+
   // The memory in which the backend computes.
   virtual absl::Span<float> parameters() = 0;
   virtual absl::Span<float> gradients() = 0;
@@ -33,11 +37,26 @@ class TrainingSchedule : public LayerHooks {
   // anew (TrainingExchange::CatchUp).
   virtual void CaughtUp() = 0;
   // Returns the time spent waiting for shards since Start.
-  virtual absl::Duration waited() const = 0;
+  absl::Duration waited() const { return waited_; }
 
   // Has parameters() be those of the shards, as they were received last, and calling it again has
   // them be what they were. REQUIRES: everything that was pushed has been answered.
   virtual void SwapReceived() = 0;
+
+ protected:
+  void ForgetWaits() { waited_ = absl::ZeroDuration(); }
+  // Runs `wait` and adds the time it takes to waited().
+  template <typename Wait>
+  absl::Status Timed(Wait wait) {
+    const absl::Time start = clock_.Now();
+    absl::Status status = wait();
+    waited_ += clock_.Now() - start;
+    return status;
+  }
+
+ private:
+  const Clock& clock_;
+  absl::Duration waited_;
 };
 
 }  // namespace evenshard
