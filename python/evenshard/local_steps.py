@@ -129,9 +129,8 @@ class LocalSteps(OfTheScript):
 
         Errors: those of the exchange; WentBack, after which resume() goes on.
         """
-        _exit.goes_on()
+        self._begin_step()
         self._check_frozen()
-        self._began = time.monotonic() if self._began is None else self._began
         scaled = _grad_scaler.state_of(self, options.get("grad_scaler"))
         is_infinite, scale = scaled or (False, None)
         result = self._step_scaled(is_infinite, scale, *([] if closure is None else [closure]))
@@ -141,10 +140,14 @@ class LocalSteps(OfTheScript):
     def abandon(self) -> None:
         """In place of step(), for a batch that was given up, as after an exception in the forward
         or backward pass: counts as a step, and for nothing in the mean."""
-        _exit.goes_on()
+        self._begin_step()
         self.zero_grad()
-        self._began = time.monotonic() if self._began is None else self._began
         self._count(0)
+
+    def _begin_step(self):
+        _exit.goes_on()
+        self._handle.require_open()
+        self._began = time.monotonic() if self._began is None else self._began
 
     def _count(self, taken):
         self._done += 1

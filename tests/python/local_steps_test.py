@@ -228,8 +228,15 @@ class LocalStepsTest(unittest.TestCase):
             for step in range(2):
                 _backward(model, _batch(0, step))
                 optimizer.step()
+            optimizer.close()
+            for call in optimizer.step, optimizer.abandon:
+                try:
+                    call()
+                except evenshard.Error as error:
+                    said.append(str(error))
             return said
         for said in self._values(habit):
+            self.assertEqual(said[3:], ["the worker is closed"] * 2)
             self.assertIn("join(): with local steps all workers take the same number", said[0])
             self.assertIn("was handed over to evenshard.LocalSteps", said[1])
             self.assertIn("all groups before evenshard.LocalSteps is made", said[2])
