@@ -15,8 +15,8 @@
 #include "common/base/clock.h"
 #include "proto/agreement.pb.h"
 #include "proto/view.pb.h"
-#include "server/update/agreement_decider.h"
-#include "server/update/agreement_subject.h"
+#include "server/agreement/agreement_decider.h"
+#include "server/agreement/agreement_subject.h"
 
 namespace evenshard {
 

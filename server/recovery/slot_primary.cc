@@ -7,7 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "common/base/status_macros.h"
 #include "common/wire/chunk_codec.h"
-#include "server/update/norm_decider.h"
+#include "server/agreement/norm_decider.h"
 
 namespace evenshard {
 namespace {

@@ -15,6 +15,10 @@
 #include "common/checkpoint/storage.h"
 #include "common/placement/planned_config.h"
 #include "proto/view.pb.h"
+#include "server/agreement/agreement_decider.h"
+#include "server/agreement/clipping.h"
+#include "server/agreement/quorum.h"
+#include "server/agreement/quorum_decider.h"
 #include "server/recovery/agreement_reporter.h"
 #include "server/recovery/checkpointer.h"
 #include "server/recovery/replica.h"
@@ -22,10 +26,6 @@
 #include "server/shard/chunk_threads.h"
 #include "server/shard/shard.h"
 #include "server/store/chunk_observer.h"
-#include "server/update/agreement_decider.h"
-#include "server/update/clipping.h"
-#include "server/update/quorum.h"
-#include "server/update/quorum_decider.h"
 
 namespace evenshard {
 

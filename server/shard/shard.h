@@ -18,6 +18,8 @@
 #include "common/placement/planned_config.h"
 #include "proto/admin.pb.h"
 #include "proto/parameter_server.pb.h"
+#include "server/agreement/clipping.h"
+#include "server/agreement/quorum.h"
 #include "server/session/mean_table.h"
 #include "server/session/membership.h"
 #include "server/session/worker_session.h"
@@ -28,9 +30,7 @@
 #include "server/store/parameter_store.h"
 #include "server/store/shard_counters.h"
 #include "server/store/snapshots.h"
-#include "server/update/clipping.h"
 #include "server/update/gradient.h"
-#include "server/update/quorum.h"
 #include "server/update/update_policy.h"
 
 namespace evenshard {

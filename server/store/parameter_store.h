@@ -47,14 +47,14 @@ struct UpdateRate {
 };
 
 // The square of the norm of an iteration's mean gradient over the whole model, on which the slots
-// of a run have agreed (server/update/clipping.h).
+// of a run have agreed (server/agreement/clipping.h).
 struct AgreedNorm {
   uint64_t iteration = 0;
   double squared = 0;
 };
 
 // The workers whose gradients count in an iteration under QUORUM, on which the slots of a run have
-// agreed (server/update/quorum.h).
+// agreed (server/agreement/quorum.h).
 struct AgreedSet {
   uint64_t iteration = 0;
   std::vector<uint64_t> counted_before = {};  // see QuorumSet

@@ -5,10 +5,10 @@
 
 #include "common/base/clock.h"
 #include "common/placement/planned_config.h"
+#include "server/agreement/clipping.h"
+#include "server/agreement/quorum.h"
 #include "server/store/chunk_observer.h"
 #include "server/store/parameter_store.h"
-#include "server/update/clipping.h"
-#include "server/update/quorum.h"
 #include "server/update/update_policy.h"
 
 namespace evenshard {

@@ -9,22 +9,12 @@
 #include "absl/status/status.h"
 #include "absl/time/time.h"
 #include "proto/admin.pb.h"
+#include "server/session/policy_view.h"
 #include "server/session/worker_session.h"
 #include "server/update/gradient.h"
 #include "server/update/unconfirmed_replies.h"
-#include "server/update/worker_sets.h"
 
 namespace evenshard {
-
-// The part of a view that the update policy of a slot's primary needs.
-struct PolicyView {
-  uint64_t number = 0;  // 0: the run has no views
-  std::shared_ptr<const WorkerSets> worker_sets = nullptr;
-  bool worker_set_changes = false;  // see View.worker_set_changes
-  bool handing_over = false;        // no push is taken
-  // The ranks that have finished, or are lost and not waited for.
-  std::vector<uint32_t> left = {};
-};
 
 // Where a slot stands: see ProcessState.Position.
 struct SlotPosition {

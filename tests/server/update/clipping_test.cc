@@ -1,6 +1,6 @@
 // SYNC with clipping by norm: what one slot does.
 
-#include "server/update/clipping.h"
+#include "server/agreement/clipping.h"
 
 #include <catch2/catch.hpp>
 #include <limits>

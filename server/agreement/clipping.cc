@@ -1,4 +1,4 @@
-#include "server/update/clipping.h"
+#include "server/agreement/clipping.h"
 
 #include <algorithm>
 #include <cmath>

@@ -1,4 +1,4 @@
-#include "server/update/agreement_decider.h"
+#include "server/agreement/agreement_decider.h"
 
 #include <utility>
 

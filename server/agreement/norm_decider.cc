@@ -1,11 +1,11 @@
-#include "server/update/norm_decider.h"
+#include "server/agreement/norm_decider.h"
 
 #include <algorithm>
 #include <cmath>
 
 #include "absl/strings/str_cat.h"
 #include "common/base/error_kind.h"
-#include "server/update/clipping.h"
+#include "server/agreement/clipping.h"
 
 namespace evenshard {
 namespace {

@@ -1,5 +1,5 @@
-#ifndef EVENSHARD_SERVER_UPDATE_CLIPPING_H_
-#define EVENSHARD_SERVER_UPDATE_CLIPPING_H_
+#ifndef EVENSHARD_SERVER_AGREEMENT_CLIPPING_H_
+#define EVENSHARD_SERVER_AGREEMENT_CLIPPING_H_
 
 #include <cstdint>
 #include <functional>
@@ -11,9 +11,9 @@
 #include "absl/synchronization/mutex.h"
 #include "common/placement/planned_config.h"
 #include "proto/agreement.pb.h"
+#include "server/agreement/agreement_subject.h"
 #include "server/store/parameter_store.h"
 #include "server/store/square_sum.h"
-#include "server/update/agreement_subject.h"
 
 namespace evenshard {
 
@@ -81,4 +81,4 @@ class Clipping final : public AgreementSubject {
 
 }  // namespace evenshard
 
-#endif  // EVENSHARD_SERVER_UPDATE_CLIPPING_H_
+#endif  // EVENSHARD_SERVER_AGREEMENT_CLIPPING_H_

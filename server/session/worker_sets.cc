@@ -1,4 +1,4 @@
-#include "server/update/worker_sets.h"
+#include "server/session/worker_sets.h"
 
 #include <algorithm>
 #include <numeric>

@@ -1,4 +1,4 @@
-#include "server/update/quorum_decider.h"
+#include "server/agreement/quorum_decider.h"
 
 #include <algorithm>
 

@@ -1,5 +1,5 @@
-#ifndef EVENSHARD_SERVER_UPDATE_QUORUM_DECIDER_H_
-#define EVENSHARD_SERVER_UPDATE_QUORUM_DECIDER_H_
+#ifndef EVENSHARD_SERVER_AGREEMENT_QUORUM_DECIDER_H_
+#define EVENSHARD_SERVER_AGREEMENT_QUORUM_DECIDER_H_
 
 #include <cstdint>
 #include <optional>
@@ -12,7 +12,7 @@
 #include "common/base/clock.h"
 #include "common/placement/planned_config.h"
 #include "proto/agreement.pb.h"
-#include "server/update/agreement_decider.h"
+#include "server/agreement/agreement_decider.h"
 
 namespace evenshard {
 
@@ -77,4 +77,4 @@ class QuorumDecider final : public AgreementDecider {
 
 }  // namespace evenshard
 
-#endif  // EVENSHARD_SERVER_UPDATE_QUORUM_DECIDER_H_
+#endif  // EVENSHARD_SERVER_AGREEMENT_QUORUM_DECIDER_H_

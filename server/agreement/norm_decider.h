@@ -1,5 +1,5 @@
-#ifndef EVENSHARD_SERVER_UPDATE_NORM_DECIDER_H_
-#define EVENSHARD_SERVER_UPDATE_NORM_DECIDER_H_
+#ifndef EVENSHARD_SERVER_AGREEMENT_NORM_DECIDER_H_
+#define EVENSHARD_SERVER_AGREEMENT_NORM_DECIDER_H_
 
 #include <cstdint>
 #include <optional>
@@ -10,8 +10,8 @@
 #include "absl/status/statusor.h"
 #include "common/placement/planned_config.h"
 #include "proto/agreement.pb.h"
+#include "server/agreement/agreement_decider.h"
 #include "server/store/square_sum.h"
-#include "server/update/agreement_decider.h"
 
 namespace evenshard {
 
@@ -41,4 +41,4 @@ class NormDecider final : public AgreementDecider {
 
 }  // namespace evenshard
 
-#endif  // EVENSHARD_SERVER_UPDATE_NORM_DECIDER_H_
+#endif  // EVENSHARD_SERVER_AGREEMENT_NORM_DECIDER_H_

@@ -1,5 +1,5 @@
-#ifndef EVENSHARD_SERVER_UPDATE_WORKER_SETS_H_
-#define EVENSHARD_SERVER_UPDATE_WORKER_SETS_H_
+#ifndef EVENSHARD_SERVER_SESSION_WORKER_SETS_H_
+#define EVENSHARD_SERVER_SESSION_WORKER_SETS_H_
 
 #include <cstdint>
 #include <vector>
@@ -47,4 +47,4 @@ class WorkerSets {
 
 }  // namespace evenshard
 
-#endif  // EVENSHARD_SERVER_UPDATE_WORKER_SETS_H_
+#endif  // EVENSHARD_SERVER_SESSION_WORKER_SETS_H_

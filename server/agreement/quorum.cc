@@ -1,4 +1,4 @@
-#include "server/update/quorum.h"
+#include "server/agreement/quorum.h"
 
 #include <algorithm>
 #include <bit>

@@ -1,4 +1,4 @@
-#include "server/update/norm_decider.h"
+#include "server/agreement/norm_decider.h"
 
 #include <catch2/catch.hpp>
 #include <cmath>
@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "common/base/error_kind.h"
-#include "server/update/clipping.h"
+#include "server/agreement/clipping.h"
 #include "tests/testing/cluster.h"
 
 namespace evenshard {

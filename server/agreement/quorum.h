@@ -1,5 +1,5 @@
-#ifndef EVENSHARD_SERVER_UPDATE_QUORUM_H_
-#define EVENSHARD_SERVER_UPDATE_QUORUM_H_
+#ifndef EVENSHARD_SERVER_AGREEMENT_QUORUM_H_
+#define EVENSHARD_SERVER_AGREEMENT_QUORUM_H_
 
 #include <cstdint>
 #include <functional>
@@ -13,10 +13,10 @@
 #include "common/placement/planned_config.h"
 #include "proto/admin.pb.h"
 #include "proto/agreement.pb.h"
+#include "server/agreement/agreement_subject.h"
+#include "server/session/policy_view.h"
+#include "server/session/worker_sets.h"
 #include "server/store/parameter_store.h"
-#include "server/update/agreement_subject.h"
-#include "server/update/update_policy.h"
-#include "server/update/worker_sets.h"
 
 namespace evenshard {
 
@@ -103,4 +103,4 @@ class Quorum final : public AgreementSubject {
 
 }  // namespace evenshard
 
-#endif  // EVENSHARD_SERVER_UPDATE_QUORUM_H_
+#endif  // EVENSHARD_SERVER_AGREEMENT_QUORUM_H_
