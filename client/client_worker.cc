@@ -269,9 +269,19 @@ absl::Status ClientWorker::TakeState() {
   });
 }
 
-absl::Status ClientWorker::ReceiveState(const WorkerStateCalls::Place& place) {
+absl::Status ClientWorker::ReceiveState(const WorkerState::Place& place) {
   RETURN_IF_ERROR(CheckJoined());
-  return Aside([&] { return exchange_->ReceiveState(place, buffers_.parameters.span()); });
+  return Aside([&]() -> absl::Status {
+    while (true) {
+      const absl::Status received = exchange_->ReceiveState(place);
+      if (!absl::IsOutOfRange(received) || config_.proto().has_local()) return received;
+      // Takes part in what the others have completed, without contributing.
+      RETURN_IF_ERROR(exchange_->Begin(ExchangeKind{.skip = true}, {}, buffers_.parameters.span()));
+      const auto layers = static_cast<int>(config_.model().layers().size());
+      for (int layer = 0; layer < layers; ++layer) RETURN_IF_ERROR(exchange_->Push(layer));
+      RETURN_IF_ERROR(exchange_->AwaitAll());
+    }
+  });
 }
 
 absl::Status ClientWorker::Push(absl::Span<const int> tensors, Contribution contribution) {

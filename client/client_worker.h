@@ -75,9 +75,9 @@ class ClientWorker {
   absl::Status TakeState();
   const StatesByName& taken_states() const { return taken_states_; }
   // Says what this worker keeps by itself, or why it cannot be sent now.
-  using StateGiver = std::function<absl::StatusOr<WorkerStateCalls::State>()>;
+  using StateGiver = std::function<absl::StatusOr<WorkerState>()>;
   void SetStateGiver(StateGiver give) { give_state_ = std::move(give); }
-  absl::Status ReceiveState(const WorkerStateCalls::Place& place);
+  absl::Status ReceiveState(const WorkerState::Place& place);
   absl::Status Resume();
   absl::Status Leave(const char* error);
   void Interrupt() { stop_.request_stop(); }

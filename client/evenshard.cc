@@ -45,9 +45,9 @@ namespace {
 
 std::string OrEmpty(const char* text) { return text == nullptr ? "" : text; }
 
-absl::StatusOr<WorkerStateCalls::Memory> MemoryOf(const evenshard_state& state) {
+absl::StatusOr<WorkerState::Memory> MemoryOf(const evenshard_state& state) {
   if (state.refusal != nullptr) return absl::FailedPreconditionError(state.refusal);
-  WorkerStateCalls::Memory memory;
+  WorkerState::Memory memory;
   for (int i = 0; i < state.count; ++i) {
     memory.emplace_back(static_cast<char*>(state.parts[i]), state.bytes[i]);
   }
@@ -419,15 +419,14 @@ void evenshard_set_state_giver(evenshard_worker* worker, evenshard_state_callbac
                                void* context) {
   if (!IsOwn(worker)) return;
   if (give == nullptr) return worker->worker->SetStateGiver(nullptr);
-  worker->worker->SetStateGiver(
-      [give, context]() -> absl::StatusOr<evenshard::WorkerStateCalls::State> {
-        evenshard_state state = {};
-        give(&state, context);
-        ASSIGN_OR_RETURN(evenshard::WorkerStateCalls::Memory memory, evenshard::MemoryOf(state));
-        if (state.text == nullptr) return absl::UnavailableError("the program gives none now");
-        return evenshard::WorkerStateCalls::State{.text = std::string(state.text, state.text_bytes),
-                                                  .memory = std::move(memory)};
-      });
+  worker->worker->SetStateGiver([give, context]() -> absl::StatusOr<evenshard::WorkerState> {
+    evenshard_state state = {};
+    give(&state, context);
+    ASSIGN_OR_RETURN(evenshard::WorkerState::Memory memory, evenshard::MemoryOf(state));
+    if (state.text == nullptr) return absl::UnavailableError("the program gives none now");
+    return evenshard::WorkerState{.text = std::string(state.text, state.text_bytes),
+                                  .memory = std::move(memory)};
+  });
 }
 
 evenshard_status evenshard_receive_state(evenshard_worker* worker, evenshard_state_callback place,

@@ -302,9 +302,10 @@ EVENSHARD_API evenshard_status evenshard_take_state(evenshard_worker* worker);
 EVENSHARD_API int evenshard_taken_state(const evenshard_worker* worker, int i, const char** name,
                                         const char** text);
 
-/* With optimizer.kind MEAN the parameters and the optimizer's state are the programs' own, and a
- * worker that is started again in a run under way gets them from another one. To the library they
- * are bytes, in parts, and a text that says what the parts are. */
+/* With optimizer.kind MEAN the parameters and the optimizer's state are the programs' own, and with
+ * `local` the state of each worker's optimizer. A worker that is started again in a run under way
+ * gets them from another one. To the library they are bytes, in parts, and a text that says what
+ * the parts are. */
 typedef struct evenshard_state {
   const char* text;
   int64_t text_bytes;
@@ -326,7 +327,9 @@ EVENSHARD_API void evenshard_set_state_giver(evenshard_worker* worker,
  * of as many bytes in all; it is called in a thread of its own, and again if the sender is lost.
  * After an error their content is undefined. Errors: FAILED_PRECONDITION if it is refused, or if
  * all workers were started again and there is no coordinator, with which the run goes back
- * (WENT_BACK). */
+ * (WENT_BACK); with `local` NOT_FOUND if no worker has it, and OUT_OF_RANGE if the others have
+ * completed that iteration already: to take part in it without contributing, and to ask before the
+ * next. */
 EVENSHARD_API evenshard_status evenshard_receive_state(evenshard_worker* worker,
                                                        evenshard_state_callback place,
                                                        void* context);

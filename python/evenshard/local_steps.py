@@ -15,6 +15,7 @@ from evenshard._handle import Handle
 from evenshard._torch import first_mistakes as _first_mistakes
 from evenshard._torch import grad_scaler as _grad_scaler
 from evenshard._torch import stepped_by as _stepped_by
+from evenshard._torch.inner_state import InnerState
 from evenshard._torch.of_the_script import OfTheScript
 from evenshard._torch.round_exchange import RoundExchange
 from evenshard._torch.training import OfACopy
@@ -47,9 +48,10 @@ class LocalSteps(OfTheScript):
     all workers at the same step. The optimizer's state is each worker's own, and in no checkpoint;
     the outer optimizer's is at the shards, in their checkpoints and replicas.
 
-    A worker that joins a run under way contributes nothing to its first round, since its optimizer
-    begins anew. What else the script needs to go on there, such as a scheduler, is what
-    register_state() is for; it has what counted at the beginning of the round.
+    A worker that joins a run under way contributes nothing to its first round. Under SYNC its
+    optimizer has the state of another worker's after that round; under ASYNC and SSP, and if all
+    workers were started again, it begins anew. What else the script needs to go on there, such as a
+    scheduler, is what register_state() is for; it has what counted at the beginning of the round.
     """
 
     _exchange: RoundExchange
@@ -105,7 +107,10 @@ class LocalSteps(OfTheScript):
         self._steps, self._seconds = self._handle.local_steps, self._handle.local_seconds
         self._exchange = RoundExchange(self._handle, self._tensors)
         self._join_run(lambda: None)
+        self._inner_state = InnerState(self._handle, optimizer)
         self._is_joining = self._handle.joined_late
+        if not self._is_joining:
+            self._inner_state.give()
         self._begin_round()
         self._step_given = optimizer.step
         self._take_over(optimizer, ["step"])
@@ -164,8 +169,12 @@ class LocalSteps(OfTheScript):
         if self._done == 0:
             return
         with self._exchange.threads.lock:
-            is_joining, self._is_joining = self._is_joining, False
-            weight = 0 if is_joining else self._taken / self._steps
+            weight = self._taken / self._steps
+            if self._is_joining:
+                weight = 0
+                self._is_joining = not self._inner_state.take()
+                if not self._is_joining:
+                    self._inner_state.give()
             self._exchange.exchange(weight)
             self._begin_round()
         self._exchange.registered.stepped()

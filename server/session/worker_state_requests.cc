@@ -32,7 +32,13 @@ absl::StatusOr<WorkerStateRequests::Progress> WorkerStateRequests::Ask(
         std::max(request.begun, offered == offered_.end() ? absl::InfinitePast() : offered->second);
     return have_finished.contains(rank) && now - seen > kForgetAfter;
   };
-  is_lost_ = is_lost_ || absl::c_all_of(ranks, has_nothing);
+  const bool nobody_has = absl::c_all_of(ranks, has_nothing);
+  if (nobody_has && may_be_lost_) {
+    requests_.erase(found);
+    return absl::NotFoundError(
+        absl::StrCat("nobody has the optimizer's state before exchange ", iteration));
+  }
+  is_lost_ = is_lost_ || nobody_has;
   if (is_lost_) {
     return absl::UnavailableError(
         absl::StrCat("nobody has the parameters and the optimizer's state before exchange ",
@@ -78,9 +84,8 @@ void WorkerStateRequests::Refuse(uint64_t ticket, const std::string& reason) {
   absl::MutexLock lock(&mutex_);
   for (auto& [rank, request] : requests_) {
     if (request.ticket != ticket || request.progress != Progress::kSender) continue;
-    request.refusal =
-        absl::StrCat("worker ", request.sender.worker,
-                     " cannot send its parameters and its optimizer's state: ", Printable(reason));
+    request.refusal = absl::StrCat("worker ", request.sender.worker,
+                                   " cannot send what it keeps by itself: ", Printable(reason));
   }
 }
 

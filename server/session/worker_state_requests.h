@@ -24,7 +24,9 @@ class WorkerStateRequests {
   // A worker that has not asked for so long does not count any more.
   static constexpr absl::Duration kForgetAfter = absl::Seconds(10);
 
-  explicit WorkerStateRequests(const Clock* clock) : clock_(*clock) {}
+  // `may_be_lost`: a worker can go on without what nobody has (config.local).
+  explicit WorkerStateRequests(const Clock* clock, bool may_be_lost = false)
+      : clock_(*clock), may_be_lost_(may_be_lost) {}
 
   enum class Progress : uint8_t {
     kNone,
@@ -34,9 +36,9 @@ class WorkerStateRequests {
   };
   // `worker` needs the state before exchange `iteration`, which `ranks` take part in. One of those
   // that `have_finished` has nothing to give unless it offers. Returns what has become of its
-  // ticket; a new ticket replaces the one before it. Errors: FAILED_PRECONDITION
-  // if the sender has refused; UNAVAILABLE if every one of the ranks needs it: then it is lost, and
-  // the run has to go back.
+  // ticket; a new ticket replaces the one before it. Errors: FAILED_PRECONDITION if the sender has
+  // refused; if every one of the ranks needs it, NOT_FOUND where it may be lost, and otherwise
+  // UNAVAILABLE, since the run has to go back.
   absl::StatusOr<Progress> Ask(uint32_t worker, uint64_t ticket, uint64_t iteration,
                                const std::vector<uint32_t>& ranks,
                                const std::set<uint32_t>& have_finished = {});
@@ -82,6 +84,7 @@ class WorkerStateRequests {
   void ForgetOld() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   const Clock& clock_;
+  const bool may_be_lost_;
   mutable absl::Mutex mutex_;  // no other lock is acquired under it
   std::map<uint32_t, Request> requests_ ABSL_GUARDED_BY(mutex_);    // by the worker that asks
   std::map<uint32_t, absl::Time> offered_ ABSL_GUARDED_BY(mutex_);  // by rank, the last time

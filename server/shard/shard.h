@@ -253,7 +253,7 @@ class Shard {
   // Synchronised by themselves.
   Membership membership_;
   MeanTable means_{&membership_};
-  WorkerStateRequests state_requests_{clock_};
+  WorkerStateRequests state_requests_{clock_, /*may_be_lost=*/config_.proto().has_local()};
   std::shared_ptr<ParameterStore> store_;
   Snapshots snapshots_;
   std::unique_ptr<UpdatePolicy> policy_;

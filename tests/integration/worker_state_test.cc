@@ -29,8 +29,8 @@ std::string ConfigOf(int shards, int workers) {
   return text.replace(text.find(two), two.size(), absl::StrCat("workers: ", workers));
 }
 
-WorkerStateCalls::Memory MemoryOf(std::vector<std::string>& parts) {
-  WorkerStateCalls::Memory memory;
+WorkerState::Memory MemoryOf(std::vector<std::string>& parts) {
+  WorkerState::Memory memory;
   for (std::string& part : parts) memory.push_back(absl::MakeSpan(part));
   return memory;
 }
@@ -48,14 +48,12 @@ struct Received {
 
 Received ReceiveFrom(Exchange& exchange, const std::vector<size_t>& sizes) {
   Received received;
-  received.status = exchange.ReceiveState(
-      [&](const std::string& text) {
-        received.text = text;
-        received.parts.clear();
-        for (const size_t size : sizes) received.parts.emplace_back(size, '\0');
-        return absl::StatusOr<WorkerStateCalls::Memory>(MemoryOf(received.parts));
-      },
-      {});
+  received.status = exchange.ReceiveState([&](const std::string& text) {
+    received.text = text;
+    received.parts.clear();
+    for (const size_t size : sizes) received.parts.emplace_back(size, '\0');
+    return absl::StatusOr<WorkerState::Memory>(MemoryOf(received.parts));
+  });
   return received;
 }
 
@@ -72,7 +70,7 @@ std::vector<std::string> RandomParts(uint32_t seed, size_t most) {
 
 // Offers the state until another worker has received it, as one that waits does.
 std::jthread Offering(Exchange& exchange,
-                      const std::function<absl::StatusOr<WorkerStateCalls::State>()>& make) {
+                      const std::function<absl::StatusOr<WorkerState>()>& make) {
   return std::jthread([&exchange, make](const std::stop_token& stop) {
     while (!stop.stop_requested()) exchange.OfferState(make, [] {});
   });
@@ -175,8 +173,8 @@ TEST_CASE("a state arrives as it was sent, through any number of shards") {
                                   Joined(parts).size() - Joined(parts).size() / 3};
   CAPTURE(shards, seed, Joined(parts).size());
   for (int time = 0; time < 2; ++time) {
-    const std::jthread offering = Offering(
-        *from, [&] { return WorkerStateCalls::State{.text = text, .memory = MemoryOf(parts)}; });
+    const std::jthread offering =
+        Offering(*from, [&] { return WorkerState{.text = text, .memory = MemoryOf(parts)}; });
     const Received received = ReceiveFrom(*to, sizes);
     INFO(received.status.ToString());
     REQUIRE(received.status.ok());
@@ -190,14 +188,14 @@ TEST_CASE("a state for which there is no room, or that does not fit, is refused"
   const std::unique_ptr<Exchange> from = *cluster.Connect(0);
   const std::unique_ptr<Exchange> to = *cluster.Connect(1);
   std::vector<std::string> parts{"12345678"};
-  const std::jthread offering = Offering(
-      *from, [&] { return WorkerStateCalls::State{.text = "text", .memory = MemoryOf(parts)}; });
+  const std::jthread offering =
+      Offering(*from, [&] { return WorkerState{.text = "text", .memory = MemoryOf(parts)}; });
   CHECK(ReceiveFrom(*to, {5, 2}).status ==
         absl::FailedPreconditionError(
             absl::StrCat("shard 0 (", cluster.addresses()[0],
                          "): a worker's state has 8 bytes, and there is room for 7")));
   const absl::Status refused = to->ReceiveState(
-      [](const std::string&) { return absl::FailedPreconditionError("another model"); }, {});
+      [](const std::string&) { return absl::FailedPreconditionError("another model"); });
   CHECK(absl::IsFailedPrecondition(refused));
   CHECK_THAT(std::string(refused.message()), Contains("another model"));
 }
@@ -206,13 +204,13 @@ TEST_CASE("a sender's refusal reaches the one that asks") {
   TestCluster cluster(MustParse(kSmallConfig));
   const std::unique_ptr<Exchange> from = *cluster.Connect(0);
   const std::unique_ptr<Exchange> to = *cluster.Connect(1);
-  const std::jthread offering = Offering(*from, []() -> absl::StatusOr<WorkerStateCalls::State> {
+  const std::jthread offering = Offering(*from, []() -> absl::StatusOr<WorkerState> {
     return absl::FailedPreconditionError("it has not stepped");
   });
   const absl::Status refused = ReceiveFrom(*to, {}).status;
   CHECK(absl::IsFailedPrecondition(refused));
-  CHECK_THAT(std::string(refused.message()), Contains("worker 0 cannot send its parameters and "
-                                                      "its optimizer's state: it has not stepped"));
+  CHECK_THAT(std::string(refused.message()), Contains("worker 0 cannot send what it keeps by "
+                                                      "itself: it has not stepped"));
 }
 
 TEST_CASE("what all workers ask for is refused, since a run without views cannot go back") {
@@ -242,9 +240,9 @@ TEST_CASE("a sender that breaks off is replaced by another one") {
     bool is_sent = false;
     while (!is_sent) {
       from->OfferState(
-          [&]() -> absl::StatusOr<WorkerStateCalls::State> {
+          [&]() -> absl::StatusOr<WorkerState> {
             is_sent = true;
-            return WorkerStateCalls::State{.text = "", .memory = MemoryOf(state)};
+            return WorkerState{.text = "", .memory = MemoryOf(state)};
           },
           [] {});
     }

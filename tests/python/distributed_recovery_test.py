@@ -137,7 +137,7 @@ class DistributedRecoveryTest(StruckTraining, unittest.TestCase):
         # One that was killed before its step, while the other waits in a mean before it.
         self.refuse(
             kill_worker,
-            r"worker 0 cannot send its parameters.*: it waits in a mean\(\) or barrier\(\)",
+            r"worker 0 cannot send what it keeps by itself: it waits in a mean\(\) or barrier\(\)",
             place=6,
         )
         self.refuse(

@@ -1,5 +1,6 @@
 """A training with local steps whose processes are killed."""
 
+import ast
 import re
 import tempfile
 import unittest
@@ -20,7 +21,12 @@ print("begins at", optimizer.iteration, "with epoch", scheduler.last_epoch, flus
 def total():
     return sum(p.double().sum().item() for p in model.parameters())
 
-moved = [total()]
+def inner_state():
+    states = [inner.state.get(p, dict()) for p in model.parameters()]
+    return [sum(s["exp_avg_sq"].double().sum().item() for s in states if s),
+            max((int(s["step"]) for s in states if s), default=0)]
+
+moved, inner_states = [total()], dict()
 while optimizer.iteration < {_STEPS}:
     wait_at(0, synchronize=False)
     optimizer.zero_grad()
@@ -29,7 +35,9 @@ while optimizer.iteration < {_STEPS}:
     scheduler.step()
     if optimizer.iteration % 5 == 0:
         moved.append(total())
+        inner_states[optimizer.iteration] = inner_state()
 print("after rounds", repr(moved), flush=True)
+print("inner states", repr(inner_states), flush=True)
 print("ends with", repr([total(), scheduler.last_epoch]), flush=True)
 """
 
@@ -53,6 +61,15 @@ class LocalRecoveryTest(StruckTraining, unittest.TestCase):
         self.assertEqual(code, 0, output)
         self.assertRegex(output, "worker 1.*begins at 20 with epoch 20")
         self._ends_alike(output)
+        # After its first round its optimizer has what the other one's has, and then goes its way.
+        found = re.findall(r"(worker \d).*inner states (.*)", output)
+        states = {worker: ast.literal_eval(text) for worker, text in found}
+        one, other = states["worker 0"], states["worker 1"]
+        self.assertEqual(sorted(other), [25, 30, 35, 40])
+        self.assertEqual(one[25][1], 25)
+        self.assertEqual(one[25], other[25])
+        self.assertNotEqual(one[30], other[30])
+        self.assertEqual(one[30][1], other[30][1])
 
     def test_all_start_again_from_a_checkpoint(self):
         every = "every_iterations: 2"  # rounds

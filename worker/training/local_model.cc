@@ -1,7 +1,10 @@
 #include "worker/training/local_model.h"
 
 #include "absl/memory/memory.h"
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
 #include "common/base/status_macros.h"
+#include "common/base/text.h"
 #include "common/config/optimizer_arrays.h"
 
 namespace evenshard {
@@ -35,6 +38,23 @@ void LocalModel::Step(int64_t iteration) {
     optimizer.Apply(span, gradients_.data() + tensor.offset, /*scale=*/1,
                     optimizer.NumbersOf(iteration), updates_);
   }
+}
+
+WorkerState LocalModel::state() {
+  WorkerState state = {.text = absl::StrCat(updates_), .memory = {}};
+  for (FloatBuffer& slot : slots_) {
+    state.memory.push_back({reinterpret_cast<char*>(slot.data()), slot.span().size() * 4});
+  }
+  return state;
+}
+
+absl::StatusOr<WorkerState::Memory> LocalModel::PlaceState(const std::string& text) {
+  if (!absl::SimpleAtoi(text, &updates_) || updates_ < 0) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("the state of a worker's optimizer begins with \"", Printable(text),
+                     "\", expected the number of its steps"));
+  }
+  return state().memory;
 }
 
 }  // namespace evenshard

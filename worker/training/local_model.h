@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <string>
 #include <vector>
 
 #include "absl/status/statusor.h"
@@ -10,6 +11,7 @@
 #include "common/base/float_buffer.h"
 #include "common/optimizer/tensor_optimizers.h"
 #include "common/placement/planned_config.h"
+#include "worker/exchange/core/worker_state.h"
 
 namespace evenshard {
 
@@ -29,6 +31,16 @@ class LocalModel {
   // subtracted, as at the shards.
   void Step(int64_t iteration);
 
+  // Whether the worker has joined a run under way and not taken part in a round yet. Its optimizer
+  // begins anew then, unless it gets another worker's state.
+  bool is_joining() const { return is_joining_; }
+  void set_joining(bool is_joining) { is_joining_ = is_joining; }
+
+  // The optimizer's state, to send, and where another worker's goes. Errors: INVALID_ARGUMENT if
+  // the text is not that of a state.
+  WorkerState state();
+  absl::StatusOr<WorkerState::Memory> PlaceState(const std::string& text);
+
  private:
   explicit LocalModel(const PlannedConfig& config);
 
@@ -38,6 +50,7 @@ class LocalModel {
   FloatBuffer gradients_;
   std::vector<FloatBuffer> slots_;  // the optimizer's state
   int64_t updates_ = 0;
+  bool is_joining_ = false;
 };
 
 }  // namespace evenshard

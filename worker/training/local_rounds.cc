@@ -6,6 +6,7 @@
 #include "absl/algorithm/container.h"
 #include "common/base/status_macros.h"
 #include "common/placement/fragments.h"
+#include "spdlog/spdlog.h"
 
 namespace evenshard {
 
@@ -103,9 +104,11 @@ absl::Status LocalRounds::Finish(bool contributes, bool everything) {
 }
 
 absl::Status LocalRounds::PushFragment(Fragment& fragment, float weight) {
-  const bool is_joining = options_.joined_late && iteration_ / steps_ == options_.start / steps_;
-  const bool skips = is_joining || weight == 0;
   if (!options_.exchange->is_begun()) {
+    const bool skips = options_.model->is_joining() || weight == 0;
+    if (options_.model->is_joining()) {
+      RETURN_IF_ERROR(TakeState());
+    }
     RETURN_IF_ERROR(options_.exchange->Begin(
         ExchangeKind{.skip = skips, .weight = skips ? 1.0f : weight},
         skips ? absl::Span<const float>() : options_.pushed, options_.received));
@@ -120,6 +123,20 @@ absl::Status LocalRounds::PushFragment(Fragment& fragment, float weight) {
   }
   fragment.due = iteration_ + 1 + local_.overlap_steps();
   is_first_ = false;
+  return absl::OkStatus();
+}
+
+absl::Status LocalRounds::TakeState() {
+  if (config_.proto().update().policy() == Update::SYNC) {
+    const absl::Status taken = options_.exchange->ReceiveState(
+        [this](const std::string& text) { return options_.model->PlaceState(text); });
+    // The others are in the next round, with what was pushed before this worker was started again.
+    if (absl::IsOutOfRange(taken)) return absl::OkStatus();
+    if (!taken.ok() && !absl::IsNotFound(taken)) return taken;
+    spdlog::info("the local optimizer {}", taken.ok() ? "goes on with the state of another worker's"
+                                                      : "begins anew, as nobody has its state");
+  }
+  options_.model->set_joining(false);
   return absl::OkStatus();
 }
 

@@ -31,6 +31,9 @@ namespace evenshard {
 // needs its layers. What is pushed always counts from what was received last, also where
 // local.mixing lets a part of the own parameters stay.
 //
+// A worker that joins a run under way contributes nothing to its first round. Under SYNC its
+// optimizer then gets the state of another worker's, if one has any.
+//
 // With local.seconds a round ends early, and next() leaves out the rest of its iterations.
 class LocalRounds final : public TrainingSchedule {
  public:
@@ -45,9 +48,6 @@ class LocalRounds final : public TrainingSchedule {
     absl::Span<float> received = {};
     // Where the training goes on, with all parameters received. At the beginning of a round.
     int64_t start = 0;
-    // The worker contributes nothing to its first round: it has joined a run under way, and its
-    // optimizer begins anew.
-    bool joined_late = false;
     // Returns how many iterations the training has, as far as it is known.
     std::function<int64_t()> length;
   };
@@ -79,6 +79,8 @@ class LocalRounds final : public TrainingSchedule {
   // The iteration after which a fragment is pushed in the present round.
   int64_t PushedAfter(size_t fragment, int64_t end) const;
   absl::Status PushFragment(Fragment& fragment, float weight);
+  // Before the exchange of the first round after the worker has joined.
+  absl::Status TakeState();
   // Has the local model go on with what was received of a layer.
   void Adopt(int layer);
 

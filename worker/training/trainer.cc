@@ -154,6 +154,15 @@ void Trainer::ShowStall(const Stall& stall) {
   }
 }
 
+void Trainer::GiveState() {
+  TrainingExchange* const exchange = [this] {
+    absl::MutexLock lock(&mutex_);
+    return exchange_;
+  }();
+  if (exchange == nullptr || local_->is_joining()) return;
+  exchange->OfferState([this]() -> absl::StatusOr<WorkerState> { return local_->state(); }, [] {});
+}
+
 TrainingTotals Trainer::Totals() {
   absl::MutexLock lock(&mutex_);
   return totals_;
@@ -167,19 +176,22 @@ absl::StatusOr<TrainingSummary> Trainer::Run() {
 }
 
 absl::Status Trainer::JoinAndTrain() {
-  const absl::StatusOr<std::unique_ptr<TrainingExchange>> connected =
-      options_.connect({.config = &config_,
-                        .rank = options_.rank,
-                        .clock = options_.clock,
-                        .addresses = options_.addresses,
-                        .buffers = &buffers_,
-                        .trace = options_.trace,
-                        .on_parameters_written =
-                            [this](int64_t begin, int64_t count) {
-                              if (local_ == nullptr) backend_->ParametersWritten(begin, count);
-                            },
-                        .on_stall = [this](const Stall& stall) { ShowStall(stall); },
-                        .stop = stop_.get_token()});
+  const bool gives_state = local_ != nullptr && config_.workers() > 1 &&
+                           config_.proto().update().policy() == Update::SYNC;
+  const absl::StatusOr<std::unique_ptr<TrainingExchange>> connected = options_.connect(
+      {.config = &config_,
+       .rank = options_.rank,
+       .clock = options_.clock,
+       .addresses = options_.addresses,
+       .buffers = &buffers_,
+       .trace = options_.trace,
+       .on_parameters_written =
+           [this](int64_t begin, int64_t count) {
+             if (local_ == nullptr) backend_->ParametersWritten(begin, count);
+           },
+       .on_stall = [this](const Stall& stall) { ShowStall(stall); },
+       .while_waiting = gives_state ? [this] { GiveState(); } : std::function<void()>(),
+       .stop = stop_.get_token()});
   // After Stop the exchange's error is only a consequence.
   const auto reason = [&](const absl::Status& error) {
     const absl::Status stopped = StopReason();
@@ -189,10 +201,10 @@ absl::Status Trainer::JoinAndTrain() {
 
   TrainingExchange& exchange = **connected;
   absl::StatusOr<int64_t> start = exchange.next_iteration();
-  bool joined_late = *start > 0;
+  if (local_ != nullptr) local_->set_joining(*start > 0);
   absl::Status outcome;
   while (true) {
-    outcome = start.ok() ? ReportAndTrain(exchange, *start, joined_late) : start.status();
+    outcome = start.ok() ? ReportAndTrain(exchange, *start) : start.status();
     // A worker that has finished can leave only if the run has not gone back meanwhile.
     const bool trained = outcome.ok();
     if (trained) outcome = exchange.Leave(outcome);
@@ -204,7 +216,6 @@ absl::Status Trainer::JoinAndTrain() {
       break;
     }
     start = GoBack(exchange);
-    joined_late = false;
   }
   summary_.traffic = exchange.traffic();
   return outcome;
@@ -222,7 +233,7 @@ absl::StatusOr<int64_t> Trainer::GoBack(TrainingExchange& exchange) {
   return start;
 }
 
-absl::Status Trainer::ReportAndTrain(TrainingExchange& exchange, int64_t start, bool joined_late) {
+absl::Status Trainer::ReportAndTrain(TrainingExchange& exchange, int64_t start) {
   SetExchange(&exchange);
   const absl::Cleanup forget_exchange = [this] { SetExchange(nullptr); };
   const UsageReporter reporter({
@@ -232,11 +243,10 @@ absl::Status Trainer::ReportAndTrain(TrainingExchange& exchange, int64_t start, 
       .send = [&exchange](const WorkerUsage& usage,
                           const std::stop_token& stop) { return exchange.Report(usage, stop); },
   });
-  return Train(exchange, start, joined_late);
+  return Train(exchange, start);
 }
 
-std::unique_ptr<TrainingSchedule> Trainer::MakeSchedule(TrainingExchange& exchange, int64_t start,
-                                                        bool joined_late) {
+std::unique_ptr<TrainingSchedule> Trainer::MakeSchedule(TrainingExchange& exchange, int64_t start) {
   if (local_ == nullptr) {
     return std::make_unique<ExchangeSchedule>(
         ExchangeSchedule::Options{.config = &config_,
@@ -254,11 +264,10 @@ std::unique_ptr<TrainingSchedule> Trainer::MakeSchedule(TrainingExchange& exchan
                            .pushed = buffers_.gradients.span(),
                            .received = buffers_.parameters.span(),
                            .start = start * steps_,
-                           .joined_late = joined_late,
                            .length = [this] { return batches_->length().iterations; }});
 }
 
-absl::Status Trainer::Train(TrainingExchange& exchange, int64_t start, bool joined_late) {
+absl::Status Trainer::Train(TrainingExchange& exchange, int64_t start) {
   RETURN_IF_ERROR(exchange.Pull(buffers_.parameters.span()));
   start = exchange.next_iteration();  // under QUORUM others may have gone on meanwhile
   ProgressReporter::Options progress_options = options_.progress;
@@ -271,7 +280,7 @@ absl::Status Trainer::Train(TrainingExchange& exchange, int64_t start, bool join
     spdlog::info("goes on after iteration {} of {}", start * steps_, batches_->length().iterations);
   }
 
-  const std::unique_ptr<TrainingSchedule> made = MakeSchedule(exchange, start, joined_late);
+  const std::unique_ptr<TrainingSchedule> made = MakeSchedule(exchange, start);
   TrainingSchedule& schedule = *made;
   for (int64_t iteration = start * steps_;;) {
     RETURN_IF_ERROR(FollowWorkerSets(exchange, progress));

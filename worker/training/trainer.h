@@ -88,12 +88,10 @@ class Trainer {
   absl::Status JoinAndTrain();
   // Makes everything ready to train again and returns the exchange to go on with.
   absl::StatusOr<int64_t> GoBack(TrainingExchange& exchange);
-  // Reports and trains from exchange `start` to the end. `joined_late`: others have gone on before
-  // this worker had joined.
-  absl::Status ReportAndTrain(TrainingExchange& exchange, int64_t start, bool joined_late);
-  absl::Status Train(TrainingExchange& exchange, int64_t start, bool joined_late);
-  std::unique_ptr<TrainingSchedule> MakeSchedule(TrainingExchange& exchange, int64_t start,
-                                                 bool joined_late);
+  // Reports and trains from exchange `start` to the end.
+  absl::Status ReportAndTrain(TrainingExchange& exchange, int64_t start);
+  absl::Status Train(TrainingExchange& exchange, int64_t start);
+  std::unique_ptr<TrainingSchedule> MakeSchedule(TrainingExchange& exchange, int64_t start);
   // Deals by the worker sets of the view that the exchange follows.
   absl::Status FollowWorkerSets(TrainingExchange& exchange, ProgressReporter& progress);
   absl::Status StopReason();
@@ -101,6 +99,8 @@ class Trainer {
   void SetProgress(ProgressReporter* progress);
   TrainingTotals Totals();             // called from the usage reporter's thread
   void ShowStall(const Stall& stall);  // called from a thread of the exchange
+  // Called while the exchange waits: offers the local optimizer's state to workers that join.
+  void GiveState();
   // Whether something is to be done when all iterations before `iteration` are done: the training
   // has ended, or a worker evaluates. With local steps, not within a round.
   bool PausesAt(int64_t iteration) const;

@@ -9,11 +9,10 @@ import torch
 
 from evenshard import _library, errors
 from evenshard._handle import Handle
+from evenshard._torch import state_parts as _state_parts
 from evenshard._torch import state_text as _state_text
 from evenshard._torch.gradient_exchange import GradientExchange, checksum
 from evenshard._torch.unchanged import same
-
-_PLACE = "the optimizer's state"
 
 
 class WorkerState:
@@ -27,9 +26,8 @@ class WorkerState:
         # that have been closed: the others may need their state.
         self._optimizers: list[Any] = []
         self._kept: list[torch.Tensor] = []  # what is being sent
-        # The text of what has arrived, its tensors in this process's memory, and on which kind of
-        # device each was.
-        self._arrived: tuple[str, list[torch.Tensor], list[str]] = ("", [], [])
+        # The text of what has arrived, its tensors in this process's memory, and the kind of each.
+        self._arrived: tuple[str, list[torch.Tensor], list[list]] = ("", [], [])
         # Until an iteration begins: the texts of the optimizers' states that were taken, with their
         # tensors, and those that an optimizer has.
         self._texts: list[str] = []
@@ -42,17 +40,15 @@ class WorkerState:
         """Gives the model the parameters of another worker. Errors: those of
         evenshard_receive_state; FailedPrecondition if they do not fit."""
         self._handle.receive_state(self._place)
-        text, tensors, devices = self._arrived
+        text, tensors, kinds = self._arrived
         self._arrived = ("", [], [])
         own = [parameter for _, parameter in self._model.named_parameters()]
         with torch.no_grad():
             for parameter, value in zip(own, tensors):
                 if parameter.data_ptr() != value.data_ptr():
                     parameter.copy_(value)
-        # What was on a device is on that of the model.
         for i in range(len(own), len(tensors)):
-            device = own[0].device if own[0].device.type == devices[i] else devices[i]
-            tensors[i] = tensors[i].to(device)
+            tensors[i] = _state_parts.to_device(tensors[i], kinds[i], own[0].device)
         self._sums = [checksum(parameter) for parameter in own]
         state = _state_text.decode(text, None)
         self._texts, self._tensors = state["optimizers"], tensors
@@ -62,23 +58,24 @@ class WorkerState:
     def _place(self, text_bytes):
         """Where the state goes that this text describes: parameters to the model, if they lie there
         as they are sent."""
-        names, kinds, text = _state_text.decode(text_bytes.decode(), None)
+        names, kinds, text = _state_parts.unpack(text_bytes)
         own = dict(self._model.named_parameters())
         if list(own) != names:
             self._refuse("the models have not the same parameters")
         tensors = []
-        for i, (dtype, shape, strides, _) in enumerate(kinds):
+        for i, kind in enumerate(kinds):
+            dtype, shape, strides, _ = kind
             target = own[names[i]].detach() if i < len(names) else None
-            if target is not None and _kind(target)[:2] != [dtype, shape]:
+            if target is not None and _state_parts.kind_of(target)[:2] != [dtype, shape]:
                 self._refuse(
                     f"{names[i]} is {target.dtype}, {list(target.shape)}, there {dtype}, {shape}"
                 )
             is_there = target is not None and list(target.stride()) == strides
             if not is_there or target.device.type != "cpu":
-                target = torch.empty_strided(shape, strides, dtype=getattr(torch, dtype))
+                target = _state_parts.room_for(kind)
             tensors.append(target)
-        self._arrived = text, tensors, [device for *_, device in kinds]
-        return _parts_of(tensors)
+        self._arrived = text, tensors, kinds
+        return _state_parts.parts_of(tensors)
 
     def add(self, optimizer: Any) -> None:
         """One more optimizer, which gets what was taken for it, if anything was. With the last one
@@ -95,7 +92,7 @@ class WorkerState:
     def _load(self, optimizer, text_of_state):
         try:
             taken = _state_text.decode(text_of_state, optimizer.state_dict(), self._tensors)
-            _load(optimizer._optimizer, taken)
+            _state_parts.load(optimizer._optimizer, taken)
         except Exception as error:
             raise self._refusal(f"{type(error).__name__}: {error}") from error
         if not _are_same(taken, optimizer.state_dict()):
@@ -149,7 +146,7 @@ class WorkerState:
         names, parameters = zip(*self._model.named_parameters())
         tensors = [parameter.detach() for parameter in parameters]
         texts = [
-            _state_text.encode(optimizer.state_dict(), _PLACE, apart=tensors)
+            _state_text.encode(optimizer.state_dict(), _state_parts.PLACE, apart=tensors)
             for optimizer in self._optimizers
         ]
         text = _state_text.encode(
@@ -157,36 +154,10 @@ class WorkerState:
                 "in_iteration": self._handle.phase != _library.IDLE,
                 "updates": self._exchange.updates, "optimizers": texts,
             },
-            _PLACE,
+            _state_parts.PLACE,
         )
-        tensors = [tensor if _is_dense(tensor) else tensor.contiguous() for tensor in tensors]
-        kinds = [_kind(tensor) for tensor in tensors]
-        self._kept = [tensor.cpu() for tensor in tensors]
-        return (
-            _state_text.encode([list(names), kinds, text], _PLACE).encode(), _parts_of(self._kept)
-        )
-
-
-def _parts_of(tensors: list[torch.Tensor]) -> list[tuple[int, int]]:
-    """Where each of them is, and its bytes."""
-    return [(tensor.data_ptr(), tensor.numel() * tensor.element_size()) for tensor in tensors]
-
-
-def _kind(tensor: torch.Tensor) -> list:
-    """What it takes to make one like it. Its strides too: torch rounds bfloat16 in another way at
-    the end of a run of elements than within."""
-    dtype = str(tensor.dtype).split(".")[1]
-    return [dtype, list(tensor.shape), list(tensor.stride()), tensor.device.type]
-
-
-def _is_dense(tensor: torch.Tensor) -> bool:
-    """Whether its elements fill a piece of memory, in whatever order."""
-    expected = 1
-    for stride, size in sorted(zip(tensor.stride(), tensor.shape)):
-        if size != 1 and stride != expected:
-            return tensor.numel() == 0
-        expected *= size
-    return True
+        parts, self._kept = _state_parts.pack(list(names), text, tensors)
+        return parts
 
 
 def _are_same(one, other) -> bool:
@@ -197,31 +168,9 @@ def _are_same(one, other) -> bool:
 
 def _encoded(state) -> tuple[str, list[torch.Tensor]]:
     tensors: list[torch.Tensor] = []
-    text = _state_text.encode(state, _PLACE, apart=tensors)
-    return _state_text.encode([text, list(map(_kind, tensors))], _PLACE), tensors
-
-
-def _load(given, taken):
-    """As load_state_dict(), which would convert an optimizer's state to the types of the
-    parameters. One that has its own does that by itself."""
-    if type(given).load_state_dict is not torch.optim.Optimizer.load_state_dict:
-        given.load_state_dict(taken)
-        return
-    groups = given.param_groups
-    if [len(g["params"]) for g in groups] != [len(g["params"]) for g in taken["param_groups"]]:
-        raise ValueError("its groups have not the same numbers of parameters")
-    parameters = [p for group in groups for p in group["params"]]
-    numbers = [number for group in taken["param_groups"] for number in group["params"]]
-    by_number = dict(zip(numbers, parameters))
-    given.state.clear()
-    for key, value in taken["state"].items():
-        given.state[by_number.get(key, key)] = value
-    for group, options in zip(groups, taken["param_groups"]):
-        for key, value in options.items():
-            if isinstance(value, torch.Tensor) and isinstance(group.get(key), torch.Tensor):
-                group[key].detach().copy_(value)  # the script may keep it, and fill it
-            elif key != "params":
-                group[key] = value
+    text = _state_text.encode(state, _state_parts.PLACE, apart=tensors)
+    kinds = [_state_parts.kind_of(tensor) for tensor in tensors]
+    return _state_text.encode([text, kinds], _state_parts.PLACE), tensors
 
 
 def _options(state):

@@ -72,6 +72,19 @@ TEST_CASE("a sender that refuses is quoted to the one that asks, under its ticke
   CHECK(requests.Ask(1, 43, 7, {0, 1}).ok());
 }
 
+TEST_CASE("where a state may be lost, the one that asks last hears that nobody has it") {
+  const FakeClock clock;
+  WorkerStateRequests requests(&clock, /*may_be_lost=*/true);
+  REQUIRE(requests.Ask(1, 42, 7, {0, 1}).ok());
+  CHECK(absl::IsNotFound(requests.Ask(0, 43, 7, {0, 1}).status()));
+  CHECK(!requests.is_lost());
+  // The others get what that one comes to.
+  CHECK(requests.Ask(1, 42, 7, {0, 1}).ok());
+  CHECK(requests.Offer({0, 9}, 7).ticket == 42);
+  // One that is alone hears it at once.
+  CHECK(absl::IsNotFound(requests.Ask(2, 44, 7, {2}).status()));
+}
+
 TEST_CASE("what all workers ask for is lost") {
   FakeClock clock;
   WorkerStateRequests requests(&clock);

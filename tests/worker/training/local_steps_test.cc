@@ -369,6 +369,8 @@ TEST_CASE("a worker that joins a run under way contributes nothing in its first 
   const PlannedConfig config =
       LocalConfig("steps: 2 optimizer { kind: ADAMW }", {"workers=1", "training={iterations: 16}"});
   const RealClock clock;
+  std::vector<int64_t> asked;
+  absl::Status result;
   const auto run = [&](PlayedExchange::Script script) {
     script.layers = {kLayers.begin(), kLayers.end()};
     WorkerSet alone;
@@ -392,18 +394,31 @@ TEST_CASE("a worker that joins a run under way contributes nothing in its first 
            return std::make_unique<PlayedExchange>(script, &log);
          }});
     REQUIRE(trainer.ok());
-    const auto summary = (*trainer)->Run();
-    INFO(summary.status().ToString());
-    REQUIRE(summary.ok());
+    result = (*trainer)->Run().status();
+    asked = log.asked;
     std::map<int64_t, bool> contributed;
     for (const auto& [iteration, kind] : log.kinds) contributed[iteration] = !kind.skip;
     return contributed;
   };
-  CHECK(run({.start = 5}) == std::map<int64_t, bool>{{5, false}, {6, true}, {7, true}});
-  CHECK(run({.start = 6}) == std::map<int64_t, bool>{{6, false}, {7, true}});
+  using Contributed = std::map<int64_t, bool>;
+  for (const std::string state : {"", "10"}) {
+    CHECK(run({.start = 5, .state = state}) == Contributed{{5, false}, {6, true}, {7, true}});
+    CHECK(asked == std::vector<int64_t>{5});
+    CHECK(run({.start = 6, .state = state}) == Contributed{{6, false}, {7, true}});
+    CHECK(result.ok());
+  }
+  // The others are where it has not yet been: in two exchanges more.
+  CHECK(run({.start = 4, .state = "10", .others_at = 6}) ==
+        Contributed{{4, false}, {5, false}, {6, false}, {7, true}});
+  CHECK(asked == std::vector<int64_t>{4, 5, 6});
+  run({.start = 6, .state = "ten"});
+  CHECK(absl::IsInvalidArgument(result));
+  CHECK_THAT(std::string(result.message()), Catch::Contains("\"ten\", expected the number"));
   // One that goes back has its optimizer still, and one that begins has no less than the others.
   CHECK(run({.start = 5, .returns = {{6, {.to = 3}}}}) ==
-        std::map<int64_t, bool>{{3, true}, {4, true}, {5, true}, {6, true}, {7, true}});
+        Contributed{{3, true}, {4, true}, {5, true}, {6, true}, {7, true}});
+  CHECK(run({.start = 5, .returns = {{5, {.to = 3}}}, .others_at = 6}) ==
+        Contributed{{3, false}, {4, false}, {5, false}, {6, false}, {7, true}});
   const auto from_the_beginning = run({});
   CHECK(from_the_beginning.size() == 8);
   CHECK(std::all_of(from_the_beginning.begin(), from_the_beginning.end(),

@@ -34,11 +34,15 @@ class PlayedExchange final : public TrainingExchange {
     // Where the run goes back to when the worker leaves for the first time.
     std::optional<Return> return_at_end = {};
     std::set<int> layers = {};  // with tensors
+    // The text of another worker's state, whose parts are all zeros; empty if nobody has one.
+    std::string state = {};
+    int64_t others_at = 0;  // they have completed the exchanges before this one
   };
   // What the worker did.
   struct Log {
     std::vector<int64_t> pushed;            // iterations, in order
     std::map<int64_t, ExchangeKind> kinds;  // by iteration, where the worker gave one
+    std::vector<int64_t> asked;             // before which exchanges it asked for a state
     int pulls = 0;
     std::vector<absl::Status> left;  // with what outcomes
   };
@@ -112,6 +116,18 @@ class PlayedExchange final : public TrainingExchange {
   bool is_behind() const override { return false; }
   absl::Status CatchUp(absl::Span<float>) override { return absl::OkStatus(); }
   bool is_begun() const override { return !pending_.empty(); }
+
+  absl::Status ReceiveState(const WorkerState::Place& place) override {
+    CHECK(pending_.empty());
+    log_.asked.push_back(next_);
+    if (next_ < script_.others_at) return absl::OutOfRangeError("the others have gone on");
+    if (script_.state.empty()) return absl::NotFoundError("there is no other worker");
+    const absl::StatusOr<WorkerState::Memory> memory = place(script_.state);
+    if (!memory.ok()) return memory.status();
+    for (const absl::Span<char> part : *memory) std::fill(part.begin(), part.end(), 0);
+    return absl::OkStatus();
+  }
+  void OfferState(WorkerState::Make, absl::FunctionRef<void()>) override {}
 
   absl::Status Report(const WorkerUsage&, const std::stop_token&) override {
     return absl::OkStatus();

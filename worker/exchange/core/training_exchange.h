@@ -5,6 +5,7 @@
 #include <stop_token>
 #include <vector>
 
+#include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
@@ -12,6 +13,7 @@
 #include "proto/view.pb.h"
 #include "proto/worker_usage.pb.h"
 #include "worker/exchange/core/exchange_kind.h"
+#include "worker/exchange/core/worker_state.h"
 
 namespace evenshard {
 
@@ -75,6 +77,11 @@ class TrainingExchange {
   // may make it a later one still.
   virtual bool is_behind() const = 0;
   virtual absl::Status CatchUp(absl::Span<float> parameters) = 0;
+
+  // Receives what another worker keeps by itself before the next exchange, or sends it what this
+  // one keeps. OfferState is called while another call waits, also Leave.
+  virtual absl::Status ReceiveState(const WorkerState::Place& place) = 0;
+  virtual void OfferState(WorkerState::Make make, absl::FunctionRef<void()> meanwhile) = 0;
 
   // May be called from any thread until Leave.
   virtual absl::Status Report(const WorkerUsage& usage, const std::stop_token& stop) = 0;

@@ -341,18 +341,6 @@ absl::StatusOr<StatesByName> Exchange::TakeState() {
   return states;
 }
 
-absl::Status Exchange::ReceiveState(const WorkerStateCalls::Place& place,
-                                    absl::Span<float> parameters) {
-  while (true) {
-    const absl::Status received = states_.Receive(round().next_iteration(), place);
-    if (!absl::IsOutOfRange(received)) return received;
-    RETURN_IF_ERROR(BeginAt(round().next_iteration(), {.skip = true}, {}, parameters));
-    RETURN_IF_ERROR(
-        PushTensors(TensorsFrom(0, config_.model().tensors().size()), Contribution::kGradient));
-    RETURN_IF_ERROR(AwaitAll());
-  }
-}
-
 absl::Status Exchange::SendLeave(const absl::Status& outcome, absl::Duration timeout) {
   const LeaveRequest message = core_.LeaveMessage(outcome);
   return ForEachShard(config_.shards(), [&](int slot) {

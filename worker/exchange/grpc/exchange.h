@@ -84,8 +84,8 @@ class Exchange final : public TrainingExchange {
     // Called by a thread of the exchange while a wait for the shards makes no progress (see
     // ExchangeRound::CheckProgress). Must not call the exchange.
     std::function<void(const Stall&)> on_stall = LogStall;
-    // Called about every 100 ms by a thread that waits for a layer, a tensor or all of them. Must
-    // not call the exchange. Null: nothing is called.
+    // Called about every 100 ms by a thread that waits for a layer, a tensor or all of them. Of the
+    // exchange it may call OfferState only. Null: nothing is called.
     std::function<void()> while_waiting = nullptr;
     // Makes blocked calls, and later ones, return CANCELLED soon.
     std::stop_token stop = {};
@@ -197,13 +197,12 @@ class Exchange final : public TrainingExchange {
   absl::Status KeepState(StatesByName states);
   absl::StatusOr<StatesByName> TakeState();
 
-  // Receives what another worker keeps by itself before the next exchange, or sends it what this
-  // one keeps; see WorkerStateCalls. OfferState is called while another call waits, also Leave, and
-  // counts it as progress if that waits for a worker that needs its state.
-  // ReceiveState takes part in exchanges that the others have completed, without contributing and
-  // with `parameters` for what comes back, until it is where they are.
-  absl::Status ReceiveState(const WorkerStateCalls::Place& place, absl::Span<float> parameters);
-  void OfferState(WorkerStateCalls::Make make, absl::FunctionRef<void()> meanwhile) {
+  // See WorkerStateCalls. OfferState counts it as progress if another call waits for a worker that
+  // needs its state.
+  absl::Status ReceiveState(const WorkerState::Place& place) override {
+    return states_.Receive(round().next_iteration(), place);
+  }
+  void OfferState(WorkerState::Make make, absl::FunctionRef<void()> meanwhile) override {
     const auto note = [&] {
       core_.round().NoteProgress();
       meanwhile();

@@ -23,7 +23,7 @@ constexpr absl::Duration kPatience = absl::Seconds(30);
 constexpr int64_t kMostPieceBytes = int64_t{1} << 20;
 
 // Where each part ends, if they lie one after another.
-std::vector<int64_t> EndsOf(const WorkerStateCalls::Memory& memory) {
+std::vector<int64_t> EndsOf(const WorkerState::Memory& memory) {
   std::vector<int64_t> ends;
   int64_t end = 0;
   for (const absl::Span<char> part : memory) {
@@ -34,8 +34,8 @@ std::vector<int64_t> EndsOf(const WorkerStateCalls::Memory& memory) {
 
 // Calls `take(offset in the range, its memory)` for what [begin, begin + size) has of each part.
 template <typename Take>
-void ForEachPart(const WorkerStateCalls::Memory& memory, const std::vector<int64_t>& ends,
-                 int64_t begin, int64_t size, const Take& take) {
+void ForEachPart(const WorkerState::Memory& memory, const std::vector<int64_t>& ends, int64_t begin,
+                 int64_t size, const Take& take) {
   size_t part = std::upper_bound(ends.begin(), ends.end(), begin) - ends.begin();
   for (int64_t done = 0; done < size; ++part) {
     const auto length = static_cast<int64_t>(memory[part].size());
@@ -49,7 +49,7 @@ void ForEachPart(const WorkerStateCalls::Memory& memory, const std::vector<int64
 // What the slots' messages of one transfer say, and where it goes. Thread-safe.
 class Arrival {
  public:
-  Arrival(int slots, const WorkerStateCalls::Place& place) : slots_(slots), place_(place) {}
+  Arrival(int slots, const WorkerState::Place& place) : slots_(slots), place_(place) {}
 
   // The messages of one slot, in order.
   class Slot {
@@ -79,14 +79,14 @@ class Arrival {
   absl::Status PlaceText(const std::string& text);
 
   const int slots_;
-  const WorkerStateCalls::Place& place_;
+  const WorkerState::Place& place_;
   std::atomic<int64_t> moved_ = 0;  // bytes
 
   absl::Mutex mutex_;
   bool is_placed_ ABSL_GUARDED_BY(mutex_) = false;
   // Constant once they are set: by the first message of any slot, and when the text is placed.
   int64_t total_ = -1, piece_ = 0, text_bytes_ = 0;
-  WorkerStateCalls::Memory memory_;
+  WorkerState::Memory memory_;
   std::vector<int64_t> ends_;
 };
 
@@ -193,7 +193,7 @@ absl::Status WorkerStateCalls::AtAllSlots(
   return first;
 }
 
-absl::Status WorkerStateCalls::Receive(uint64_t iteration, const Place& place) {
+absl::Status WorkerStateCalls::Receive(uint64_t iteration, const WorkerState::Place& place) {
   const PersistentCalls& calls = *options_.calls;
   while (true) {
     const uint64_t ticket = NewIncarnation();
@@ -216,7 +216,7 @@ absl::Status WorkerStateCalls::Receive(uint64_t iteration, const Place& place) {
 }
 
 absl::Status WorkerStateCalls::ReceiveOnce(uint64_t iteration, uint64_t ticket,
-                                           const Place& place) {
+                                           const WorkerState::Place& place) {
   Arrival arrival(options_.config->shards(), place);
   // Keeps the request alive, and hears of the sender's refusal.
   const auto check = [&]() -> absl::Status {
@@ -236,7 +236,8 @@ absl::Status WorkerStateCalls::ReceiveOnce(uint64_t iteration, uint64_t ticket,
                     });
 }
 
-bool WorkerStateCalls::Offer(uint64_t iteration, Make make, absl::FunctionRef<void()> meanwhile) {
+bool WorkerStateCalls::Offer(uint64_t iteration, WorkerState::Make make,
+                             absl::FunctionRef<void()> meanwhile) {
   const std::shared_ptr<ShardControl> control = options_.control(0);
   if (control == nullptr) return false;
   OfferWorkerStateRequest offer;
@@ -245,7 +246,7 @@ bool WorkerStateCalls::Offer(uint64_t iteration, Make make, absl::FunctionRef<vo
       control->OfferWorkerState(offer, kOfferTimeout);
   if (!answer.ok() || answer->ticket() == 0) return answer.ok() && answer->is_awaited();
   offer.set_ticket(answer->ticket());
-  const absl::StatusOr<State> state = make();
+  const absl::StatusOr<WorkerState> state = make();
   const absl::Status sent =
       state.ok() ? Send(*control, answer->ticket(), *state, meanwhile) : state.status();
   if (sent.ok()) return true;
@@ -256,7 +257,7 @@ bool WorkerStateCalls::Offer(uint64_t iteration, Make make, absl::FunctionRef<vo
   return true;
 }
 
-absl::Status WorkerStateCalls::Send(ShardControl& slot_0, uint64_t ticket, const State& state,
+absl::Status WorkerStateCalls::Send(ShardControl& slot_0, uint64_t ticket, const WorkerState& state,
                                     absl::FunctionRef<void()> meanwhile) {
   const std::vector<int64_t> ends = EndsOf(state.memory);
   const int64_t total = ends.empty() ? 0 : ends.back();

@@ -6,21 +6,19 @@
 #include <functional>
 #include <memory>
 #include <stop_token>
-#include <string>
-#include <vector>
 
 #include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "absl/types/span.h"
 #include "common/placement/planned_config.h"
+#include "worker/exchange/core/worker_state.h"
 #include "worker/exchange/grpc/persistent_calls.h"
 #include "worker/exchange/grpc/shard_control.h"
 
 namespace evenshard {
 
-// What workers keep by themselves, from one that lives to one that was started again
-// (ParameterServer.SendWorkerState). To the exchange it is a number of bytes.
+// Passes on a WorkerState from a worker that lives to one that was started again
+// (ParameterServer.SendWorkerState).
 class WorkerStateCalls {
  public:
   struct Options {
@@ -32,30 +30,19 @@ class WorkerStateCalls {
 
   explicit WorkerStateCalls(Options options) : options_(std::move(options)) {}
 
-  // The memory of a state, in parts. What they are is in a text beside them.
-  using Memory = std::vector<absl::Span<char>>;
-  // Says where the state goes that a text describes, or why it does not fit.
-  using Place = std::function<absl::StatusOr<Memory>(const std::string& text)>;
   // Receives what the others have before exchange `iteration`. Waits until one of them waits there,
   // and tries again with another one, from `place` on, if the sender is lost. `place` is called in
   // a thread of its own. Errors: that of `place`; those of PersistentCalls; FAILED_PRECONDITION if
-  // the sender refuses, or if nobody has the state and the run cannot go back; OUT_OF_RANGE if the
-  // others have completed the exchange, with what this worker had pushed before it was started
-  // again.
-  absl::Status Receive(uint64_t iteration, const Place& place);
+  // the sender refuses, or if nobody has the state and the run cannot go back; NOT_FOUND if nobody
+  // has it and a worker can go on without (config.local); OUT_OF_RANGE if the others have completed
+  // the exchange, with what this worker had pushed before it was started again.
+  absl::Status Receive(uint64_t iteration, const WorkerState::Place& place);
 
-  // What is sent, whose memory stays as it is meanwhile, or why it cannot be sent: UNAVAILABLE if
-  // that may be otherwise soon.
-  struct State {
-    std::string text;
-    Memory memory;
-  };
-  using Make = absl::FunctionRef<absl::StatusOr<State>()>;
   // This worker waits in exchange `iteration`, or before it: if another one needs its state, calls
   // `make` and sends that. Returns whether another worker is waited for until it has its state.
   // Blocks for a second at most if nobody needs it, and otherwise calls `meanwhile` from time to
   // time, in this thread.
-  bool Offer(uint64_t iteration, Make make, absl::FunctionRef<void()> meanwhile);
+  bool Offer(uint64_t iteration, WorkerState::Make make, absl::FunctionRef<void()> meanwhile);
 
  private:
   // Calls `each` for all slots at the same time, with a token that ends it as soon as one of them
@@ -64,8 +51,8 @@ class WorkerStateCalls {
   absl::Status AtAllSlots(
       const std::atomic<int64_t>& moved, const std::function<absl::Status()>& check,
       const std::function<absl::Status(ShardControl&, int, const std::stop_token&)>& each) const;
-  absl::Status ReceiveOnce(uint64_t iteration, uint64_t ticket, const Place& place);
-  absl::Status Send(ShardControl& slot_0, uint64_t ticket, const State& state,
+  absl::Status ReceiveOnce(uint64_t iteration, uint64_t ticket, const WorkerState::Place& place);
+  absl::Status Send(ShardControl& slot_0, uint64_t ticket, const WorkerState& state,
                     absl::FunctionRef<void()> meanwhile);
 
   const Options options_;
