@@ -88,7 +88,7 @@ absl::StatusOr<LocalRunEntry> LocalRunEntry::Write(const LocalRun& run) {
   LocalRunEntry entry(path, file);
   if (flock(file, LOCK_EX | LOCK_NB) != 0) {
     entry.path_.clear();  // it is the other run's
-    return absl::InvalidArgumentError(absl::StrCat(
+    return absl::AlreadyExistsError(absl::StrCat(
         "--name: is \"", run.name, "\", which a run has that goes on, allowed: another name"));
   }
   std::string text = run.config + "\n";

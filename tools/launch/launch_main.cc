@@ -296,6 +296,22 @@ std::string DefaultName(const Options& options) {
   return absl::StrCat(path.stem().string(), "-", getpid());
 }
 
+// Enters the run under its name, which a run without one gets here.
+absl::StatusOr<LocalRunEntry> Enter(Options& options) {
+  LocalRun run = {options.name, std::filesystem::absolute(options.config).string(),
+                  options.overrides};
+  const bool is_given = !run.name.empty();
+  const std::string name = is_given ? run.name : DefaultName(options);
+  // In a container of its own another launch may have the same process number.
+  for (int i = 1;; ++i) {
+    run.name = i == 1 ? name : absl::StrCat(name, "-", i);
+    absl::StatusOr<LocalRunEntry> entry = LocalRunEntry::Write(run);
+    if (!is_given && absl::IsAlreadyExists(entry.status())) continue;
+    options.name = run.name;
+    return entry;
+  }
+}
+
 absl::Status CheckWorkers(const Options& options, const PlannedConfig& config) {
   if (options.stdin_rank >= config.workers()) {
     return absl::InvalidArgumentError(
@@ -347,10 +363,10 @@ int Launch(Options options) {
   if (status.ok()) status = ports.status();
   if (!status.ok()) return PrintError(status, kFailure);
   options.overrides.insert(options.overrides.end(), ports->begin(), ports->end());
-  if (options.name.empty()) options.name = DefaultName(options);
-  const auto entry = LocalRunEntry::Write(
-      {options.name, std::filesystem::absolute(options.config).string(), options.overrides});
-  if (absl::IsInvalidArgument(entry.status())) return PrintError(entry.status(), kUsageError);
+  const auto entry = Enter(options);
+  if (absl::IsInvalidArgument(entry.status()) || absl::IsAlreadyExists(entry.status())) {
+    return PrintError(entry.status(), kUsageError);
+  }
   if (!entry.ok()) {  // the run does not need it
     spdlog::warn("the run cannot be found by its name: {}", std::string(entry.status().message()));
   }

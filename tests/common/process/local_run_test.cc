@@ -44,7 +44,7 @@ TEST_CASE("a run is found by its name, or as the latest, until it is over") {
       CHECK(found->overrides == std::vector<std::string>{"workers=2"});
     }
     CHECK_THAT(std::string(FindLocalRun("yours").status().message()), Contains("--run=mine"));
-    CHECK(absl::IsInvalidArgument(LocalRunEntry::Write({"mine", "/b/config", {}}).status()));
+    CHECK(absl::IsAlreadyExists(LocalRunEntry::Write({"mine", "/b/config", {}}).status()));
     CHECK(FindLocalRun("mine")->config == "/a/config");
   }
   CHECK(absl::IsNotFound(FindLocalRun("").status()));
