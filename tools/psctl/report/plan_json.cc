@@ -26,6 +26,19 @@ Json AlternativesJson(const PlanChoice& choice) {
   return json;
 }
 
+Json EncodedJson(const PlanReport& report) {
+  Json json = Json::array();
+  for (const EncodedTraffic& encoded : report.encoded) {
+    json.push_back({{"what", encoded.what},
+                    {"encoding", encoded.encoding},
+                    {"bits", encoded.cost.bits},
+                    {"encode_nanoseconds", encoded.cost.encode_nanoseconds},
+                    {"decode_nanoseconds", encoded.cost.decode_nanoseconds},
+                    {"pays_below_gbps", encoded.cost.pays_below_gbps}});
+  }
+  return json;
+}
+
 }  // namespace
 
 std::string PlanJson(absl::Span<const std::string> names, absl::Span<const PlannedConfig> configs,
@@ -81,6 +94,7 @@ std::string PlanJson(absl::Span<const std::string> names, absl::Span<const Plann
                        {"bytes", FloatBytes(stretch.elements)},
                        {"shard", stretch.shard},
                        {"ratio", stretch.ratio}}},
+                     {"encodings", EncodedJson(report)},
                      {"worker_link_gbps", report.worker_link_gbps},
                      {"device", report.device},
                      {"predicted_seconds", report.predicted_seconds},

@@ -29,7 +29,7 @@ Exchanged ExchangedWith(const PlannedConfig& config, int shard) {
   for (const uint32_t id : config.plan().chunks_of_shard(shard)) {
     const Chunk& chunk = config.plan().chunks()[id];
     bytes.in += EncodedBytes(config.GradientEncoding(/*assigned=*/false, chunk), chunk.size);
-    bytes.out += EncodedBytes(config.ParameterEncoding(chunk), chunk.size);
+    bytes.out += EncodedBytes(config.AnswerEncoding(chunk), chunk.size);
   }
   return bytes;
 }
@@ -94,6 +94,19 @@ std::pair<std::string, int64_t> LargestLayer(const Model& model, const Plan& pla
   return largest;
 }
 
+// What the exchange's encodings are. Models of 16 bits have theirs in memory already.
+std::vector<EncodedTraffic> Encoded(const ExchangeConfig& exchange) {
+  std::vector<EncodedTraffic> encoded;
+  const auto add = [&](const char* what, Encoding encoding) {
+    if (encoding == FLOAT32) return;
+    encoded.push_back({what, Encoding_Name(encoding), MeasureEncoding(encoding)});
+  };
+  add("gradients", exchange.gradient_encoding());
+  add("parameters", exchange.parameter_encoding());
+  add("updates", exchange.has_update_encoding() ? exchange.update_encoding() : FLOAT32);
+  return encoded;
+}
+
 void SetPrediction(const PlannedConfig& config, std::optional<double> link_gbps,
                    PlanReport* report) {
   ClusterRates rates = ConfiguredRates(config.proto(), link_gbps);
@@ -155,6 +168,7 @@ PlanReport MakePlanReport(const PlannedConfig& config, std::optional<double> lin
   report.ratio_to_balanced =
       load_for_rate(report.bottleneck) / (model.element_count() / rate_of_all);
   report.worst_stretch = WorstStretch(model, plan, rates);
+  report.encoded = Encoded(config.proto().exchange());
   SetPrediction(config, link_gbps, &report);
   return report;
 }

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "common/placement/planned_config.h"
+#include "tools/psctl/report/encoding_cost.h"
 #include "tools/psctl/report/worst_stretch.h"
 
 namespace evenshard {
@@ -29,6 +30,13 @@ struct ShardLoad {
   double largest_layer_share = 0;  // of the shard
 };
 
+// What travels in another encoding than FLOAT32, and what that takes.
+struct EncodedTraffic {
+  std::string what;      // "gradients", "parameters", "updates"
+  std::string encoding;  // "INT8"
+  EncodingCost cost;
+};
+
 // A plan and what it predicts for an iteration, before anything runs.
 struct PlanReport {
   std::string scheme;     // as in the config: "LAYER_BASED GREEDY", "AUTO"
@@ -46,6 +54,7 @@ struct PlanReport {
   bool computes = false;        // whether they contain computing, or are of the exchange alone
   std::string device;           // which they assume
   double worker_link_gbps = 0;  // which they assume
+  std::vector<EncodedTraffic> encoded;
 };
 
 // Makes the report of a config's plan. The prediction assumes the links of ConfiguredRates, with

@@ -103,6 +103,20 @@ std::string Alternatives(const PlanChoice& choice) {
   return absl::StrCat("\n", table.ToString());
 }
 
+// Returns at which links the encodings pay, by what they take on this machine.
+std::string Encodings(const PlanReport& report) {
+  std::string text;
+  for (const EncodedTraffic& encoded : report.encoded) {
+    const EncodingCost& cost = encoded.cost;
+    absl::StrAppendFormat(&text,
+                          "%-15s%s, %.3g bits each, pay on links of up to %.2g Gb/s\n"
+                          "%s(coding takes %.2g ns each here, with one thread)\n",
+                          encoded.what, encoded.encoding, cost.bits, cost.pays_below_gbps, kIndent,
+                          cost.encode_nanoseconds + cost.decode_nanoseconds);
+  }
+  return text;
+}
+
 std::string Findings(const PlannedConfig& config, const PlanReport& report) {
   const ShardLoad& busiest = report.shards[report.bottleneck];
   return absl::StrCat(
@@ -112,7 +126,7 @@ std::string Findings(const PlannedConfig& config, const PlanReport& report) {
                       report.bottleneck, report.ratio_to_balanced, kIndent, busiest.largest_layer,
                       FormatPercent(busiest.largest_layer_share),
                       FormatBytes(report.busiest_link_bytes)),
-      WorstStretchText(config.model(), report), Prediction(config, report),
+      Encodings(report), WorstStretchText(config.model(), report), Prediction(config, report),
       Alternatives(config.plan_choice()));
 }
 

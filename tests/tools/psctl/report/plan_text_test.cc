@@ -46,6 +46,23 @@ TEST_CASE("plans are compared side by side, and by their predicted times") {
   CHECK(absl::EndsWith(text, " times as fast as LAYER_BASED ROUND_ROBIN.\n"));
 }
 
+TEST_CASE("the text says at which links the encodings pay, by what they take here") {
+  const PlannedConfig config = SmallConfig(
+      "scheme: STRIPED", {"exchange.gradient_encoding=INT4", "exchange.update_encoding=INT8"});
+  const std::string text = PlanText("small", config);
+  CHECK_THAT(text,
+             Catch::Contains("\ngradients      INT4, 4.25 bits each, pay on links of up to "));
+  CHECK_THAT(text,
+             Catch::Contains(" ns each here, with one thread)\nupdates        INT8, 8.06 bits "));
+  CHECK_FALSE(absl::StrContains(text, "parameters     "));
+  const EncodingCost cost = MeasureEncoding(INT4);
+  CHECK(cost.bits == 4.25);
+  CHECK(cost.encode_nanoseconds > 0);
+  CHECK(cost.decode_nanoseconds > 0);
+  CHECK(cost.pays_below_gbps ==
+        Approx(27.75 / (cost.encode_nanoseconds + cost.decode_nanoseconds)));
+}
+
 TEST_CASE("with rates, the text shows them, and the links and the device of the prediction") {
   const std::vector<std::string> overrides = {"shard[0].link_gbps=30", "shard[1].link_gbps=100",
                                               "worker_link_gbps=25", "training.batch_size=7",
