@@ -105,6 +105,7 @@ void SetDefaults(ClusterConfig* config) {
     config->mutable_update()->set_policy(Update::SYNC);
     config->mutable_update()->clear_quorum();
     config->mutable_update()->clear_grace();
+    config->mutable_update()->clear_late();
   }
   if (config->has_local()) SetOuterDefaults(config);
   if (config->optimizer().kind() == OptimizerConfig::DELAYED_NESTEROV &&
@@ -124,8 +125,9 @@ void SetDefaults(ClusterConfig* config) {
   // A shard that lost its role unawares could go on writing to memory that it shares with a worker.
   // Only launch makes sure that such a shard has ended.
   if (config->recovery().has_etcd()) config->mutable_exchange()->set_shared_memory(false);
-  // A worker may have gone on without the reply that a shard is about to write to its memory.
-  if (config->update().policy() == Update::QUORUM) {
+  // A worker may have gone on without the reply that a shard is about to write to its memory. Nor
+  // can a shard add anything to what is there.
+  if (config->update().policy() == Update::QUORUM || config->exchange().has_update_encoding()) {
     config->mutable_exchange()->set_shared_memory(false);
   }
 }

@@ -119,6 +119,7 @@ void ValidateQuorum(const ClusterConfig& config, FieldProblems* problems) {
   };
   validate_use(update.has_quorum(), "update.quorum");
   validate_use(update.has_grace(), "update.grace");
+  validate_use(update.late() != Update::DROP, "update.late");
   problems->Require(IsAtLeastZero(update.grace()), "update.grace", update.grace(), kAtLeastZero);
   if (!is_quorum) return;
   if (!update.has_quorum()) {
@@ -257,6 +258,34 @@ void ValidateEncodings(const ExchangeConfig& exchange, FieldProblems* problems) 
   validate_use(exchange.error_feedback(), "exchange.error_feedback");
 }
 
+void ValidateUpdateEncoding(const ClusterConfig& config, FieldProblems* problems) {
+  const ExchangeConfig& exchange = config.exchange();
+  if (!exchange.has_update_encoding()) return;
+  problems->Require(!IsForParameters(exchange.update_encoding()), "exchange.update_encoding",
+                    Encoding_Name(exchange.update_encoding()),
+                    "INT8, INT4, E3M0; without it replies have parameters in "
+                    "exchange.parameter_encoding");
+  const auto refuse = [&](bool is_set, absl::string_view what, const char* field) {
+    if (!is_set) return;
+    problems->Add("exchange.update_encoding",
+                  absl::StrCat("is ", Encoding_Name(exchange.update_encoding()), " ", what),
+                  {field});
+  };
+  refuse(!IsSynchronous(config.update()),
+         absl::StrCat("with policy ", Update::Policy_Name(config.update().policy()),
+                      ", under which workers have other parameters than each other, allowed: with "
+                      "SYNC, QUORUM"),
+         "update.policy");
+  refuse(exchange.parameter_encoding() != FLOAT32,
+         absl::StrCat("with parameters in ", Encoding_Name(exchange.parameter_encoding()),
+                      ", to which no update can be added, allowed: with FLOAT32"),
+         "exchange.parameter_encoding");
+  refuse(config.model().from_workers().tensor_size() > 0 && !config.has_local(),
+         "with a model from workers, whose program may change its parameters, allowed: with local "
+         "steps",
+         "model.from_workers");
+}
+
 void ValidateLimits(const Limits& limits, FieldProblems* problems) {
   problems->Require(IsChunkBytesOrAbsent(limits), "limits.chunk_bytes", limits.chunk_bytes(),
                     absl::StrCat("a multiple of ", kMinChunkBytes, " from ", kMinChunkBytes, " to ",
@@ -337,6 +366,7 @@ void ValidateFields(const ClusterConfig& config, FieldProblems* problems) {
   }
   ValidateExchangeSchedule(config, problems);
   ValidateEncodings(config.exchange(), problems);
+  ValidateUpdateEncoding(config, problems);
   ValidateLimits(config.limits(), problems);
   ValidateInitialParameters(config.model(), problems);
   ValidateRecovery(config, problems);

@@ -30,10 +30,12 @@ constexpr int OptimizerArrays(OptimizerConfig::Kind kind) {
   return 0;
 }
 
-// The arrays of state that shards keep for each parameter of the model.
+// The arrays of state that shards keep for each parameter of the model: the optimizer's and, with
+// rounded updates, what the rounding has lost.
 inline int StateArrays(const ClusterConfig& config) {
   return OptimizerArrays(config.optimizer().kind()) *
-         (HasVelocityPerWorker(config) ? config.workers() : 1);
+             (HasVelocityPerWorker(config) ? config.workers() : 1) +
+         (config.exchange().has_update_encoding() ? 1 : 0);
 }
 
 }  // namespace evenshard

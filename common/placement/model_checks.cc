@@ -204,6 +204,20 @@ void CheckFragments(const LocalSteps& local, const Model& model, FieldProblems* 
                     {"model"});
 }
 
+void CheckUpdateEncoding(const ExchangeConfig& exchange, const Model& model,
+                         FieldProblems* problems) {
+  if (!exchange.has_update_encoding()) return;
+  for (const Tensor& tensor : model.tensors()) {
+    if (tensor.type == FLOAT32) continue;
+    problems->Add(
+        "exchange.update_encoding",
+        absl::StrCat("is ", Encoding_Name(exchange.update_encoding()), ", and ", tensor.name,
+                     " is ", Encoding_Name(tensor.type), ", allowed: with models of FLOAT32"),
+        {"model"});
+    return;
+  }
+}
+
 void SetModelDefaults(const Model& model, ClusterConfig* config) {
   SetStrides(config->mutable_model()->mutable_layer());
   const Shape3& input = model.input();

@@ -29,6 +29,10 @@ void CheckOptimizer(const OptimizerConfig& optimizer, absl::string_view path, co
 // Each fragment has a layer to exchange.
 void CheckFragments(const LocalSteps& local, const Model& model, FieldProblems* problems);
 
+// Updates are rounded only where workers have parameters as the shards do.
+void CheckUpdateEncoding(const ExchangeConfig& exchange, const Model& model,
+                         FieldProblems* problems);
+
 // Sets the fields whose default depends on the model: the stride of a pool,
 // data.synthetic.shape and .classes, and data.image_folder.resize.
 void SetModelDefaults(const Model& model, ClusterConfig* config);

@@ -139,6 +139,7 @@ absl::Status PlannedConfig::Complete() {
     CheckOptimizer(proto_.local().optimizer(), kLocalOptimizerPath, *model, &problems);
     CheckFragments(proto_.local(), *model, &problems);
   }
+  CheckUpdateEncoding(proto_.exchange(), *model, &problems);
   SetModelDefaults(*model, &proto_);
   // A plan with arguments that were refused above would only report them once more, and AUTO goes
   // by nearly all of them.

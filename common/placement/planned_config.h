@@ -59,6 +59,9 @@ class PlannedConfig : public Config {
   Encoding ParameterEncoding(const Chunk& chunk) const {
     return ParameterEncodingOf(proto().exchange(), TensorOf(chunk));
   }
+  Encoding AnswerEncoding(const Chunk& chunk) const {
+    return AnswerEncodingOf(proto().exchange(), TensorOf(chunk));
+  }
   // Where a chunk lies in the buffers of a worker, and in which type. A type of 16 bits is the
   // chunk's encoding, except that INT8, INT4 and E3M0 are the encoding of all gradients. A FLOAT32
   // chunk may travel in another.

@@ -24,7 +24,8 @@ struct LocalRun {
 class LocalRunEntry {
  public:
   // Errors: INVALID_ARGUMENT if the name is not one of a file; ALREADY_EXISTS if another run that
-  // goes on has it; FAILED_PRECONDITION if the folder is not this user's alone; those of the file system.
+  // goes on has it; FAILED_PRECONDITION if the folder is not this user's alone; those of the file
+  // system.
   static absl::StatusOr<LocalRunEntry> Write(const LocalRun& run);
   LocalRunEntry(LocalRunEntry&& other) noexcept;
   LocalRunEntry& operator=(LocalRunEntry&&) = delete;

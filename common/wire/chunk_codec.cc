@@ -256,6 +256,7 @@ HeaderWriter Written(const ParameterHeader& header, size_t data_bytes) {
   writer.Varint(10, header.steps);
   writer.Varint(11, header.dropped);
   writer.Varint(12, header.next_iteration);
+  writer.Varint(13, header.is_difference);
   writer.Data(data_bytes);
   return writer;
 }
@@ -344,6 +345,8 @@ absl::StatusOr<Decoded<ParameterHeader>> DecodeParameterChunk(const Segments& me
         return Store(reader.Varint(), &header.dropped);
       case Tag(12, kVarint):
         return Store(reader.Varint(), &header.next_iteration);
+      case Tag(13, kVarint):
+        return Store(reader.Varint(), &header.is_difference);
       case Tag(kDataField, kBytes):
         return StoreBytes(reader, &out.data);
       default:

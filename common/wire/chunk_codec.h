@@ -70,6 +70,7 @@ struct ParameterHeader {
   uint64_t steps = 0;
   bool dropped = false;
   uint64_t next_iteration = 0;
+  bool is_difference = false;
 
   bool has_data() const { return !unchanged && !dropped; }
 };

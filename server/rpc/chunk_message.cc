@@ -21,43 +21,30 @@ grpc::Slice DataSlice(absl::Span<const float> parameters, Encoding encoding,
 
 }  // namespace
 
-int64_t DataBytes(Shard* shard, const PendingReply& reply) {
-  if (reply.written_version.has_value() || reply.dropped) return 0;
-  const Chunk& chunk = shard->chunk(reply.chunk).info();
-  return EncodedBytes(shard->config().ParameterEncoding(chunk), chunk.size);
-}
-
 grpc::ByteBuffer ReplyMessage(Shard* shard, WorkerSession* session,
                               const std::vector<PendingReply>& replies,
                               std::vector<PendingReply>& deferred) {
   std::vector<grpc::Slice> slices;
   for (const PendingReply& reply : replies) {
     StoredChunk& chunk = shard->chunk(reply.chunk);
-    const Encoding encoding = shard->config().ParameterEncoding(chunk.info());
-    ParameterHeader header{.iteration = reply.iteration,
-                           .chunk = reply.chunk,
-                           .encoding = encoding,
-                           .view = shard->view(),
-                           .dropped = reply.dropped};
     absl::ReaderMutexLock lock(&chunk.mutex);
     if (!shard->MayReply(reply.chunk)) {
       deferred.push_back(reply);
       continue;
     }
-    header.version = reply.written_version.value_or(chunk.version());
-    header.assignments = chunk.clock().assignments;
-    header.recent_assignments = chunk.clock().recent_assignments;
-    header.next_iteration = shard->config().has_quorum() ? chunk.clock().iteration : 0;
-    const bool is_new = header.version != reply.base_version && !reply.dropped;
-    header.unchanged = !is_new && !reply.written_version.has_value() && !reply.dropped;
-    const ChunkClock& clock = chunk.clock();
-    header.all_absent = clock.all_absent && clock.iteration == reply.iteration + 1;
+    const ParameterHeader header = HeaderOf(*shard, chunk, reply);
+    const auto encoding = static_cast<Encoding>(header.encoding);
+    const bool is_new = header.has_data() && header.version != reply.base_version;
     const size_t bytes = is_new ? EncodedBytes(encoding, chunk.info().size) : 0;
     shard->CountReply(session, bytes);
     const bool is_sent = is_new && !reply.written_version.has_value();
     const EncodedHeader encoded = EncodeListed(header, is_sent ? bytes : 0);
     slices.emplace_back(encoded.data(), encoded.size());
     if (!is_sent) continue;
+    if (header.is_difference) {
+      slices.emplace_back(chunk.EncodedUpdate().data(), bytes);
+      continue;
+    }
     slices.push_back(DataSlice(chunk.parameters(), encoding,
                                shard->RepliesMayBorrow() ? shard->shared_store() : nullptr));
   }

@@ -284,6 +284,10 @@ void ExchangeStream::WriteNext() {
     left = next.size() - deferred.size();
     // They come by Reply again, maybe in this call.
     for (const PendingReply& reply : deferred) {
+      if (reply.base_version.has_value()) {
+        absl::MutexLock lock(&mutex_);
+        owed_[reply.chunk] = *reply.base_version;
+      }
       shard_->Defer(reply.chunk, {shared_from_this(), reply.iteration, reply.dropped});
     }
   }

@@ -46,7 +46,11 @@ absl::Status StoredChunk::ApplySum(float scale, const UpdateRate& rate) {
     return OutOfRange("the sum of the gradients", bad, rate.iteration);
   }
   CountUpdate(rate);
-  return Updated(ApplyRun(0, info_.size, /*sum=*/nullptr, sum_, scale, rate), rate.iteration);
+  const auto apply = [&] {
+    mutex.AssertHeld();  // clang's analysis looks at a lambda by itself
+    return ApplyRun(0, info_.size, /*sum=*/nullptr, sum_, scale, rate);
+  };
+  return Updated(Rounded(rate, apply), rate.iteration);
 }
 
 absl::Status StoredChunk::ApplyGradient(const Segments& gradient, Encoding encoding, float scale,
@@ -80,6 +84,7 @@ absl::Status StoredChunk::SetState(const ChunkClock& clock, const Segments& data
     }
   }
   clock_ = clock;
+  if (rounding_.has_value()) rounding_->Forget();
   return absl::OkStatus();
 }
 
@@ -109,7 +114,20 @@ absl::Status StoredChunk::Apply(const float* sum, const Segments& gradient, Enco
     mutex.AssertHeld();  // clang's analysis looks at a lambda by itself
     return ApplyRun(first, count, sum, floats, scale, rate);
   };
-  return Updated(first_bad(apply), rate.iteration);
+  return Updated(Rounded(rate, [&] { return first_bad(apply); }), rate.iteration);
+}
+
+int64_t StoredChunk::Rounded(const UpdateRate& rate, absl::FunctionRef<int64_t()> update) {
+  if (!rounding_.has_value()) return update();
+  if (rate.assigned.has_value()) {
+    rounding_->Forget();
+    return update();
+  }
+  thread_local std::vector<float> before;
+  before.assign(parameters_.begin(), parameters_.end());
+  const int64_t bad = update();
+  rounding_->Round(before, clock_.version, parameters_);
+  return bad;
 }
 
 void StoredChunk::CountUpdate(const UpdateRate& rate) {
@@ -177,15 +195,17 @@ absl::StatusOr<std::unique_ptr<ParameterStore>> ParameterStore::Create(const Pla
   std::unique_ptr<ParameterStore> store(new ParameterStore());
   store->optimizers_ = std::make_unique<const TensorOptimizers>(
       config.proto().optimizer(), config.proto().update().clip_value(), config.model());
-  const int slots = StateArrays(config.proto());
+  const ExchangeConfig& exchange = config.proto().exchange();
+  const int arrays = StateArrays(config.proto());
+  const int slots = arrays - (exchange.has_update_encoding() ? 1 : 0);
 
   const auto allocate = [&](FloatBuffer& buffer) -> absl::Status {
     ASSIGN_OR_RETURN(buffer, FloatBuffer::Allocate(floats));
     return absl::OkStatus();
   };
   RETURN_IF_ERROR(allocate(store->parameters_));
-  store->slots_.resize(slots);
-  for (FloatBuffer& slot : store->slots_) RETURN_IF_ERROR(allocate(slot));
+  store->state_.resize(arrays);
+  for (FloatBuffer& array : store->state_) RETURN_IF_ERROR(allocate(array));
   // Otherwise each gradient is an update by itself and is applied as received.
   if ((config.is_synchronous() && config.workers() > 1) || config.clips_mean()) {
     RETURN_IF_ERROR(allocate(store->sums_));
@@ -198,15 +218,22 @@ absl::StatusOr<std::unique_ptr<ParameterStore>> ParameterStore::Create(const Pla
         store->parameters_.span().subspan(chunk.shard_offset, chunk.size);
     const Tensor& tensor = config.model().tensors()[chunk.tensor];
     std::vector<float*> of_chunk;
-    for (int slot = 0; slot < slots && tensor.role == TensorRole::kParameter; ++slot) {
-      of_chunk.push_back(store->slots_[slot].data() + chunk.shard_offset);
+    std::optional<UpdateRounding> rounding;
+    if (tensor.role == TensorRole::kParameter) {
+      for (int slot = 0; slot < slots; ++slot) {
+        of_chunk.push_back(store->state_[slot].data() + chunk.shard_offset);
+      }
+      if (exchange.has_update_encoding()) {
+        rounding.emplace(exchange.update_encoding(),
+                         store->state_.back().span().subspan(chunk.shard_offset, chunk.size));
+      }
     }
     InitializeParameters(config.proto().training().seed(), tensor, chunk.begin, parameters);
     float* const sum =
         store->sums_.data() == nullptr ? nullptr : store->sums_.data() + chunk.shard_offset;
     store->index_of_[id] = static_cast<int>(store->chunks_.size());
     store->chunks_.emplace_back(chunk, tensor, config.MustBeFinite(chunk), config.is_from_workers(),
-                                parameters, std::move(of_chunk), sum,
+                                parameters, std::move(of_chunk), std::move(rounding), sum,
                                 &store->optimizers_->Of(chunk.tensor), &store->counters_);
   }
   return store;

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "absl/base/thread_annotations.h"
+#include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
@@ -26,6 +27,7 @@
 #include "server/store/registered_states.h"
 #include "server/store/shard_counters.h"
 #include "server/store/square_sum.h"
+#include "server/store/update_rounding.h"
 
 namespace evenshard {
 
@@ -69,8 +71,9 @@ class StoredChunk {
  public:
   // All objects that the arguments refer to must outlive the chunk.
   StoredChunk(const Chunk& info, const Tensor& tensor, bool must_be_finite, bool begins_empty,
-              absl::Span<float> parameters, std::vector<float*> slots, float* sum,
-              const Optimizer* optimizer, ShardCounters* counters)
+              absl::Span<float> parameters, std::vector<float*> slots,
+              std::optional<UpdateRounding> rounding, float* sum, const Optimizer* optimizer,
+              ShardCounters* counters)
       : info_(info),
         tensor_name_(tensor.name),
         is_buffer_(tensor.role == TensorRole::kBuffer),
@@ -78,6 +81,8 @@ class StoredChunk {
         begins_empty_(begins_empty),
         parameters_(parameters),
         slots_(std::move(slots)),
+        rounding_(std::move(rounding)),
+        arrays_(1 + static_cast<int>(slots_.size()) + (rounding_.has_value() ? 1 : 0)),
         sum_(sum),
         optimizer_(optimizer),
         counters_(counters) {}
@@ -109,15 +114,21 @@ class StoredChunk {
     return {sum_, static_cast<size_t>(info_.size)};
   }
 
+  // What the latest update has changed, as it goes to the workers; empty if that is not known
+  // (UpdateRounding).
+  absl::Span<const char> EncodedUpdate() const ABSL_SHARED_LOCKS_REQUIRED(mutex) {
+    return rounding_.has_value() ? rounding_->EncodedUpdate(clock_.version)
+                                 : absl::Span<const char>();
+  }
+
   // The arrays of the chunk's state: the parameters, then the optimizer's or, with a velocity for
-  // each worker, those of one after another.
-  int arrays() const { return 1 + static_cast<int>(slots_.size()); }
+  // each worker, those of one after another, and last the residual of rounded updates.
+  int arrays() const { return arrays_; }
   absl::Span<const float> array(int index) const ABSL_SHARED_LOCKS_REQUIRED(mutex) {
-    return index == 0 ? absl::Span<const float>(parameters_)
-                      : absl::Span<const float>(slots_[index - 1], info_.size);
+    return ArrayAt(index);
   }
   absl::Span<float> mutable_array(int index) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex) {
-    return index == 0 ? parameters_ : absl::Span<float>(slots_[index - 1], info_.size);
+    return ArrayAt(index);
   }
   // Replaces the whole state by the arrays in `data`, one after another, as little-endian float32.
   // Errors: INVALID_ARGUMENT if its length is another; then nothing has changed.
@@ -145,10 +156,20 @@ class StoredChunk {
                                    const UpdateRate& rate) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex);
 
  private:
+  absl::Span<float> ArrayAt(int index) const ABSL_SHARED_LOCKS_REQUIRED(mutex) {
+    if (index == 0) return parameters_;
+    const size_t slot = index - 1;
+    return slot < slots_.size() ? absl::Span<float>(slots_[slot], info_.size)
+                                : rounding_->residual();
+  }
   absl::Status Apply(const float* sum, const Segments& gradient, Encoding encoding, float scale,
                      const UpdateRate& rate) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex);
   // Counts an update that is about to be made.
   void CountUpdate(const UpdateRate& rate) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex);
+  // Runs `update`, which changes the whole chunk and returns the first element that is not finite
+  // then, or -1, and rounds what it has changed.
+  int64_t Rounded(const UpdateRate& rate, absl::FunctionRef<int64_t()> update)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex);
   // Updates `count` elements from `first` on; `sum` is the chunk's, or null. Returns the first
   // element that is not finite then, or -1.
   int64_t ApplyRun(int64_t first, int64_t count, const float* sum, const UnalignedFloat* gradient,
@@ -164,6 +185,8 @@ class StoredChunk {
   const bool begins_empty_;
   const absl::Span<float> parameters_;
   const std::vector<float*> slots_;
+  std::optional<UpdateRounding> rounding_ ABSL_GUARDED_BY(mutex);
+  const int arrays_;
   float* const sum_;
   const Optimizer* const optimizer_;
   ShardCounters* const counters_;
@@ -222,7 +245,7 @@ class ParameterStore {
 
   std::unique_ptr<const TensorOptimizers> optimizers_;
   FloatBuffer parameters_;
-  std::vector<FloatBuffer> slots_;
+  std::vector<FloatBuffer> state_;  // the optimizer's arrays and, if there is one, the residual
   FloatBuffer sums_;
   ShardCounters counters_;
   RegisteredStates registered_states_;

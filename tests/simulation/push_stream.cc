@@ -100,6 +100,7 @@ void PushStream::Take(GradientHeader header, std::shared_ptr<const std::string> 
                                                          : clock.next_iteration[header.worker]);
   }
   hold_ |= header.hold;
+  owed_[header.chunk] = header.base_version;
   Segments segments;
   if (!header.skip) segments.emplace_back(data->data(), data->size());
   const absl::Status pushed = options_.shard->Push(
@@ -114,7 +115,9 @@ void PushStream::Take(GradientHeader header, std::shared_ptr<const std::string> 
 
 void PushStream::Reply(uint32_t chunk, uint64_t iteration, bool dropped) {
   if (ended_ || (dropped && options_.context->plant == Plant::kIgnoresLate)) return;
-  replies_.Push(chunk, {chunk, iteration, dropped});
+  PendingReply reply{.chunk = chunk, .iteration = iteration, .dropped = dropped};
+  if (const auto owed = owed_.extract(chunk); !owed.empty()) reply.base_version = owed.mapped();
+  replies_.Push(chunk, reply);
   WriteLater();
 }
 
@@ -134,27 +137,25 @@ void PushStream::WriteNext() {
   writing_ = false;
   if (ended_) return CloseSession();
   if (HoldsReplies() || replies_.empty()) return;
-  const Pending next = replies_.Pop();
-  const Encoding encoding = options_.context->config.proto().exchange().parameter_encoding();
+  const PendingReply next = replies_.Pop();
   StoredChunk& chunk = options_.shard->chunk(next.chunk);
-  ParameterHeader header{.iteration = next.iteration,
-                         .chunk = next.chunk,
-                         .encoding = encoding,
-                         .view = options_.shard->view(),
-                         .dropped = next.dropped};
+  ParameterHeader header;
   std::string data;
   bool is_deferred;
   {
     absl::ReaderMutexLock lock(&chunk.mutex);
     is_deferred = !options_.shard->MayReply(next.chunk);
-    header.version = chunk.version();
-    header.assignments = chunk.clock().assignments;
-    header.recent_assignments = chunk.clock().recent_assignments;
-    header.next_iteration = options_.context->config.has_quorum() ? chunk.clock().iteration : 0;
-    data.resize(next.dropped ? 0 : EncodedBytes(encoding, chunk.info().size));
-    if (!next.dropped) Encode(encoding, chunk.parameters(), data.data());
+    header = HeaderOf(*options_.shard, chunk, next);
+    if (header.is_difference) {
+      data.assign(chunk.EncodedUpdate().begin(), chunk.EncodedUpdate().end());
+    } else if (header.has_data()) {
+      const auto encoding = static_cast<Encoding>(header.encoding);
+      data.resize(EncodedBytes(encoding, chunk.info().size));
+      Encode(encoding, chunk.parameters(), data.data());
+    }
   }
   if (is_deferred) {
+    if (next.base_version.has_value()) owed_[next.chunk] = *next.base_version;
     options_.shard->Defer(next.chunk, {shared_from_this(), next.iteration, next.dropped});
     return WriteLater();
   }

@@ -4,12 +4,14 @@
 #include <cstdint>
 #include <deque>
 #include <functional>
+#include <map>
 #include <memory>
 #include <string>
 
 #include "absl/status/status.h"
 #include "common/wire/chunk_codec.h"
 #include "common/wire/chunk_queue.h"
+#include "server/rpc/pending_reply.h"
 #include "server/rpc/read_gate.h"
 #include "server/shard/shard.h"
 #include "server/update/gradient.h"
@@ -44,12 +46,6 @@ class PushStream final : public ReplySink, public std::enable_shared_from_this<P
   void End(const absl::Status& status);
 
  private:
-  struct Pending {
-    uint32_t chunk;
-    uint64_t iteration;
-    bool dropped;
-  };
-
   struct Arrived {
     GradientHeader header;
     std::shared_ptr<const std::string> data;
@@ -72,7 +68,8 @@ class PushStream final : public ReplySink, public std::enable_shared_from_this<P
   uint32_t rank_ = 0;
   bool reads_ = true;  // a read is under way
   std::deque<Arrived> arrived_;
-  ChunkQueue<Pending> replies_;
+  ChunkQueue<PendingReply> replies_;
+  std::map<uint32_t, uint64_t> owed_;  // by chunk: the version that the worker has
   bool hold_ = false;
   bool writing_ = false;
   bool ended_ = false;

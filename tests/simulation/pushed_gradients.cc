@@ -25,7 +25,7 @@ absl::StatusOr<PushedGradients::Push> PushedGradients::Take(const GradientHeader
   const auto encoding = static_cast<Encoding>(header.encoding);
   const PlannedConfig::Place place = config_.GradientPlace(header.assigned.has_value(), chunk);
   Push push;
-  if (place.type == encoding) {
+  if (!encoder_->Encodes(header)) {
     push.data.assign(memory() + place.begin, place.bytes);
   } else {
     push.data.resize(EncodedBytes(encoding, chunk.size));
@@ -44,11 +44,26 @@ absl::StatusOr<PushedGradients::Push> PushedGradients::Take(const GradientHeader
   first->second = {header.iteration, push.data};
   push.arrives.resize(chunk.size);
   Decode(encoding, {absl::MakeConstSpan(push.data)}, absl::MakeSpan(push.arrives));
+  if (carries() && encoding == FLOAT32) {
+    std::vector<float> expected = values_[chunk.id];
+    for (size_t i = 0; i < dropped_[chunk.id].size(); ++i) expected[i] += dropped_[chunk.id][i];
+    if (push.arrives != expected) {
+      return absl::InternalError(absl::StrCat("a push of chunk ", chunk.id, " of iteration ",
+                                              header.iteration, " has not what was dropped"));
+    }
+  }
   if (settles_early_) encoder_->Settle(chunk, header.iteration, memory(), /*dropped=*/false);
   return push;
 }
 
-void PushedGradients::Answered(const ParameterHeader& header) {
+void PushedGradients::Answered(const ParameterHeader& header, bool contributes) {
+  if (carries() && contributes) {
+    std::vector<float>& dropped = dropped_[header.chunk];
+    dropped.resize(values_[header.chunk].size());
+    for (size_t i = 0; i < dropped.size(); ++i) {
+      dropped[i] = header.dropped ? dropped[i] + values_[header.chunk][i] : 0;
+    }
+  }
   encoder_->Settle(config_.plan().chunks()[header.chunk], header.iteration, memory(),
                    header.dropped);
 }
@@ -56,6 +71,7 @@ void PushedGradients::Answered(const ParameterHeader& header) {
 void PushedGradients::GoBack() {
   encoder_->Reset();
   latest_.clear();
+  dropped_.clear();
 }
 
 }  // namespace evenshard

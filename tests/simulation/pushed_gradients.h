@@ -16,7 +16,8 @@
 namespace evenshard {
 
 // What a simulated worker pushes: its memory of gradients, with the real GradientEncoder. It sees
-// to it that each repeat of a push has the bytes of the first one.
+// to it that each repeat of a push has the bytes of the first one, and that what was dropped is in
+// the next one if it is to be carried.
 class PushedGradients {
  public:
   // `config` must outlive this. `settles_early`: Plant::kSettlesEarly.
@@ -32,11 +33,14 @@ class PushedGradients {
     std::vector<float> arrives;
   };
   absl::StatusOr<Push> Take(const GradientHeader& header);
-  void Answered(const ParameterHeader& header);
+  void Answered(const ParameterHeader& header, bool contributes);
   // The run has gone back to a checkpoint.
   void GoBack();
 
  private:
+  bool carries() const {
+    return config_.has_quorum() && config_.proto().update().late() == Update::CARRY;
+  }
   const char* memory() const { return reinterpret_cast<const char*>(memory_.data()); }
 
   const PlannedConfig& config_;
@@ -45,6 +49,9 @@ class PushedGradients {
   std::vector<float> memory_;
   std::unique_ptr<GradientEncoder> encoder_;
   std::map<uint32_t, std::pair<uint64_t, std::string>> latest_;  // by chunk: iteration and data
+  // update.late: CARRY, without an encoding: what was dropped of each chunk, and is to be in the
+  // next push.
+  std::map<uint32_t, std::vector<float>> dropped_;
 };
 
 }  // namespace evenshard

@@ -32,6 +32,9 @@ constexpr uint64_t kSspSeed = 0xe7037ed1a0b428db;
 // And whether an update waits for some of the workers only.
 constexpr uint64_t kQuorumSeed = 0xd1b54a32d192ed03;
 
+// And what local steps and replies in few bits bring.
+constexpr uint64_t kLocalSeed = 0x8cb92ba72f3d8dd7;
+
 std::string DrawModel(Dice& dice) {
   const int features = dice.Int(7, 10);
   return absl::StrCat("input { channels: ", dice.Int(5, 8), " height: 1 width: 1 }\n",
@@ -60,8 +63,9 @@ std::string DrawRecovery(const Scenario& scenario, Dice& dice) {
                    "\n  silence_seconds: ", (scenario.etcd ? 2 : 1) * (scenario.lasting ? 0.5 : 1));
   if (scenario.has_checkpoints) {
     absl::StrAppend(&text, "\n  checkpoint { folder: \"/checkpoints\" keep: ", dice.Int(2, 4));
-    // A chunk of 64 bytes has up to three arrays of optimizer state, or a velocity for each worker.
-    const int arrays = 1 + std::max(3, scenario.workers);
+    // A chunk of 64 bytes has up to three arrays of optimizer state, or a velocity for each worker,
+    // and one of what the rounding of updates loses.
+    const int arrays = 2 + std::max(3, scenario.workers);
     if (dice.Once(2)) absl::StrAppend(&text, " buffer_bytes: ", 64 * arrays * dice.Int(1, 3));
     if (scenario.sync && !dice.Once(4)) {
       absl::StrAppend(&text, " every_iterations: ", dice.Int(1, 5), " }");
@@ -235,6 +239,9 @@ Scenario DrawScenario(uint64_t seed, const Extent& most) {
   scenario.iterations = std::min(scenario.iterations, most.iterations);
 
   Dice held_dice(seed ^ kHeldSeed);
+  Dice local_dice(seed ^ kLocalSeed);
+  scenario.weighs = local_dice.Once(4);
+  const bool rounds_updates = scenario.sync && !scenario.from_workers && local_dice.Once(5);
   Dice clip_dice(seed ^ kClipSeed);
   scenario.clips = scenario.sync && clip_dice.Once(3);
   const int batch = dice.Int(2, 4);
@@ -250,7 +257,8 @@ Scenario DrawScenario(uint64_t seed, const Extent& most) {
       dice.Pick({"MEMORY_BASED", "STRIPED", scenario.slots <= 2 ? "LAYER_BASED" : "STRIPED"}),
       " }\n", shards, "workers: ", scenario.workers, "\nupdate { policy: ",
       scenario.quorum      ? absl::StrCat("QUORUM quorum: ", *scenario.quorum,
-                                          " grace: ", quorum_dice.Pick({"0", "0.1", "1"}))
+                                          " grace: ", quorum_dice.Pick({"0", "0.1", "1"}),
+                                     quorum_dice.Once(2) ? " late: CARRY" : "")
       : scenario.sync      ? "SYNC"
       : scenario.staleness ? absl::StrCat("SSP staleness: ", *scenario.staleness)
                            : "ASYNC",
@@ -270,8 +278,10 @@ Scenario DrawScenario(uint64_t seed, const Extent& most) {
                          " }\n", "data { synthetic { images: ", images, " } }\n"),
       "exchange { schedule: ", dice.Pick({"SEQUENTIAL", "BACKWARD", "FULL"}),
       DrawGradientEncoding(dice.Once(5), Dice(seed ^ kBitsSeed)),
-      dice.Once(6) ? " parameter_encoding: BFLOAT16" : "", " shared_memory: false }\n",
-      "limits { chunk_bytes: 64 connections: ", dice.Int(1, 3),
+      dice.Once(6) && !rounds_updates ? " parameter_encoding: BFLOAT16" : "",
+      rounds_updates ? absl::StrCat(" update_encoding: ", local_dice.Pick({"INT8", "INT4", "E3M0"}))
+                     : "",
+      " shared_memory: false }\n", "limits { chunk_bytes: 64 connections: ", dice.Int(1, 3),
       held_dice.Once(2) ? absl::StrCat(" held_bytes: ", 64 * held_dice.Int(1, 4)) : "",
       scenario.lasting
           ? absl::StrFormat(" exchange_seconds: %.3f startup_seconds: 8 reconnect_seconds: 2 }\n",

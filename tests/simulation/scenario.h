@@ -105,6 +105,7 @@ struct Scenario {
   bool has_checkpoints = false;
   int replicas = 0;
   bool clips = false;         // the mean gradient by its norm
+  bool weighs = false;        // gradients count by weights, as those of local steps do
   int iterations = 10;        // 0: the training has epochs
   bool from_workers = false;  // they bring the model, and their programs know when training ends
   // With from_workers: every so-many-th exchange assigns values. 0: only the first one does.

@@ -8,6 +8,7 @@
 
 #include "absl/algorithm/container.h"
 #include "absl/strings/str_cat.h"
+#include "common/base/random.h"
 #include "common/config/optimizer_arrays.h"
 #include "common/control/view/worker_set.h"
 #include "common/wire/encoding.h"
@@ -352,7 +353,12 @@ void WorkerProcess::BeginIteration() {
 
 void WorkerProcess::PushIteration() {
   const uint64_t every = context_.scenario.assigns_every;
-  if (every == 0 || iteration_ % every != 0) return ComputeAndPush({}, true);
+  if (every == 0 || iteration_ % every != 0) {
+    // Powers of two, so that products are exact.
+    const uint64_t drawn = CounterRandom(rank_, "weight").Below(iteration_, 4);
+    const float weight = std::exp2(static_cast<float>(drawn) - 2);
+    return ComputeAndPush({.weight = context_.scenario.weighs ? weight : 1}, true);
+  }
   const int arrays = 1 + OptimizerArrays(context_.config.proto().optimizer().kind());
   ComputeAndPush({.assigned = static_cast<uint32_t>(iteration_ / every) % arrays,
                   .steps = std::vector<uint64_t>(AllTensors().size(), iteration_)},
@@ -362,6 +368,7 @@ void WorkerProcess::PushIteration() {
 void WorkerProcess::ComputeAndPush(ExchangeKind kind, bool contributes) {
   assigned_array_ = kind.assigned.value_or(0);
   const bool assigns = kind.assigned.has_value();
+  const float weight = kind.weight;
   if (!core_.round().Begin(iteration_, std::move(kind)).ok()) return;
   contributes_ = contributes;
   step_ = Step::kExchanging;
@@ -371,6 +378,9 @@ void WorkerProcess::ComputeAndPush(ExchangeKind kind, bool contributes) {
                              parameters_);
   }
   MakeUpGradients(parameters_, rank_, iteration_, share_, &gradients_.values());
+  for (std::vector<float>& values : gradients_.values()) {
+    for (float& value : values) value *= weight;
+  }
   if (assigned_array_ > 0) {  // no square, nor a mean of squares, is negative
     for (std::vector<float>& values : gradients_.values()) {
       for (float& value : values) value = std::abs(value);
@@ -427,6 +437,7 @@ std::string WorkerProcess::Gradient(const GradientHeader& header) {
     }
     data = std::move(taken->data);
     push.gradient = std::move(taken->arrives);
+    push.weight = header.weight;
     push.share = share_;
   }
   if (header.onlooks) return data;
@@ -442,16 +453,22 @@ absl::Status WorkerProcess::TakeParameters(int slot, const ParameterHeader& head
   if (!*counts) return absl::OkStatus();
   if (header.dropped) {
     context_.oracle.Dropped(context_.oracle.Generation(view_.generation()), rank_, header);
-    gradients_.Answered(header);
+    gradients_.Answered(header, contributes_);
     core_.round().Dropped(header.chunk);
     return absl::OkStatus();
   }
   std::vector<float>& parameters = parameters_[header.chunk];
-  Decode(static_cast<Encoding>(header.encoding), {{data.data(), data.size()}},
-         absl::MakeSpan(parameters));
+  if (header.has_data()) {
+    std::vector<float> brought(parameters.size());
+    Decode(static_cast<Encoding>(header.encoding), {{data.data(), data.size()}},
+           absl::MakeSpan(brought));
+    for (size_t i = 0; i < parameters.size(); ++i) {
+      parameters[i] = header.is_difference ? parameters[i] + brought[i] : brought[i];
+    }
+  }
   context_.oracle.Answered(primary, context_.oracle.Generation(view_.generation()), rank_,
                            incarnation_, header, parameters, contributes_);
-  gradients_.Answered(header);
+  gradients_.Answered(header, contributes_);
   core_.round().Answered(header.chunk, header.version);
   return absl::OkStatus();
 }

@@ -34,7 +34,7 @@ struct Amount {
   void Add(const PlannedRun& run, const Chunk& chunk) {
     const Tensor& tensor = run.model.tensors()[chunk.tensor];
     pushed.Add(chunk, GradientEncodingOf(run.config.exchange(), tensor));
-    pulled.Add(chunk, ParameterEncodingOf(run.config.exchange(), tensor));
+    pulled.Add(chunk, AnswerEncodingOf(run.config.exchange(), tensor));
   }
 };
 

@@ -44,7 +44,7 @@ class Cluster final : private EventQueue::Target, private WorkerModel::Network {
         rates_(rates),
         representatives_(RepresentativesOf(rates, options.representatives)),
         gradient_bytes_(ChunkBytes(run, GradientEncodingOf)),
-        parameter_bytes_(ChunkBytes(run, ParameterEncodingOf)),
+        parameter_bytes_(ChunkBytes(run, AnswerEncodingOf)),
         layers_(run, layer_times),
         shards_(run.plan.shards()),
         pushes_({.source_rates = WorkerLinks(),

@@ -171,4 +171,41 @@ TEST_CASE("only emulated tensors shrink, and each keeps an element") {
   }
 }
 
+TEST_CASE("updates are rounded where all workers have the shards' parameters") {
+  for (const std::string encoding : {"INT8", "INT4", "E3M0"}) {
+    const PlannedConfig config = Valid(kConfig, {"exchange.update_encoding=" + encoding});
+    CHECK_FALSE(config.proto().exchange().shared_memory());
+    for (const Chunk& chunk : config.plan().chunks()) {
+      CHECK(EncodingName(config.AnswerEncoding(chunk)) == encoding);
+      CHECK(config.ParameterEncoding(chunk) == FLOAT32);
+    }
+    CHECK(config.fingerprint() != Valid(kConfig).fingerprint());
+  }
+  const std::string set = "--set exchange.update_encoding=";
+  const auto error = [&](std::vector<std::string> more, const std::string& encoding = "INT8") {
+    more.insert(more.begin(), "exchange.update_encoding=" + encoding);
+    return ErrorOf(kConfig, more);
+  };
+  CHECK(error({}, "BFLOAT16") ==
+        set +
+            "BFLOAT16: exchange.update_encoding: is BFLOAT16, allowed: INT8, INT4, E3M0; without "
+            "it replies have parameters in exchange.parameter_encoding");
+  CHECK_THAT(error({"update.policy=ASYNC"}),
+             Catch::Contains("is INT8 with policy ASYNC, under which workers have other parameters "
+                             "than each other, allowed: with SYNC, QUORUM"));
+  CHECK_THAT(error({"exchange.parameter_encoding=BFLOAT16"}),
+             Catch::Contains("is INT8 with parameters in BFLOAT16, to which no update can be "
+                             "added, allowed: with FLOAT32"));
+  const std::string tensor = "model={from_workers {tensor {name: \"a\" shape: 8 TYPE}}}";
+  const auto of_workers = [&](const std::string& type) {
+    return std::string(tensor).replace(tensor.find("TYPE"), 4, type);
+  };
+  CHECK_THAT(error({of_workers("")}),
+             Catch::Contains("is INT8 with a model from workers, whose program may change its "
+                             "parameters, allowed: with local steps"));
+  CHECK_THAT(error({of_workers("type: BFLOAT16"), "local={steps: 2 stepped_by: \"SGD\"}",
+                    "training={}", "data={}"}),
+             Catch::Contains("is INT8, and a is BFLOAT16, allowed: with models of FLOAT32"));
+}
+
 }  // namespace evenshard

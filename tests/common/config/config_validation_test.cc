@@ -95,13 +95,17 @@ TEST_CASE("QUORUM needs to know how many, and nothing else does") {
         "f:11: update.quorum: has no effect with SYNC, allowed: only with QUORUM");
   CHECK(ErrorWith("policy: SYNC", "policy: ASYNC grace: 1") ==
         "f:11: update.grace: has no effect with ASYNC, allowed: only with QUORUM");
+  CHECK(ErrorWith("policy: SYNC", "policy: SYNC late: CARRY") ==
+        "f:11: update.late: has no effect with SYNC, allowed: only with QUORUM");
+  CHECK(ErrorWith("policy: SYNC", "policy: QUORUM quorum: 1 late: KEEP") ==
+        "f:11: update.late: is KEEP, allowed: DROP, CARRY");
   CHECK(ErrorWith("policy: SYNC", "policy: QUORUM quorum: 1 staleness: 1") ==
         "f:11: update.staleness: has no effect with QUORUM, allowed: only with SSP");
   const auto valid = [](const std::string& update) {
     return Valid(absl::StrReplaceAll(kConfig, {{"policy: SYNC", update}}));
   };
   CHECK(valid("policy: QUORUM quorum: 1 deterministic: true clip_global_norm: 1").has_quorum());
-  const auto all = valid("policy: QUORUM quorum: 2 grace: 3");
+  const auto all = valid("policy: QUORUM quorum: 2 grace: 3 late: CARRY");
   CHECK_FALSE(all.has_quorum());
   CHECK(all.fingerprint() == valid("policy: SYNC").fingerprint());
 }
@@ -138,7 +142,7 @@ TEST_CASE("all unknown fields are reported together, at any depth and in lists")
         "optimizer, training, data, compute, limits, exchange, worker_link_gbps, "
         "recovery, local\n"
         "f:2: update.polcy: unknown field, allowed: policy, deterministic, non_finite, clip_value, "
-        "clip_global_norm, staleness, asynchrony, quorum, grace\n"
+        "clip_global_norm, staleness, asynchrony, quorum, grace, late\n"
         "f:4: shard[1].adress: unknown field, allowed: address, link_gbps, server_gbps");
 }
 

@@ -162,6 +162,7 @@ TEST_CASE("encoded parameter chunks have the bytes of the generated code, alone 
       chunk.set_all_absent(random() % 2 == 0);
       chunk.set_dropped(random() % 2 == 0);
       chunk.set_next_iteration(RandomNumber(random));
+      chunk.set_is_difference(random() % 2 == 0);
       chunk.set_data(RandomBytes(random() % 300, random));
       const ParameterHeader header{.iteration = chunk.iteration(),
                                    .chunk = chunk.chunk(),
@@ -171,7 +172,8 @@ TEST_CASE("encoded parameter chunks have the bytes of the generated code, alone 
                                    .unchanged = chunk.unchanged(),
                                    .all_absent = chunk.all_absent(),
                                    .dropped = chunk.dropped(),
-                                   .next_iteration = chunk.next_iteration()};
+                                   .next_iteration = chunk.next_iteration(),
+                                   .is_difference = chunk.is_difference()};
       const EncodedHeader alone = EncodeHeader(header, chunk.data().size());
       REQUIRE(std::string(alone.data(), alone.size()) + chunk.data() == chunk.SerializeAsString());
       encoded += Listed(header, chunk.data());
@@ -192,6 +194,7 @@ TEST_CASE("encoded parameter chunks have the bytes of the generated code, alone 
       REQUIRE(chunk.header.all_absent == message.chunk(c).all_absent());
       REQUIRE(chunk.header.dropped == message.chunk(c).dropped());
       REQUIRE(chunk.header.next_iteration == message.chunk(c).next_iteration());
+      REQUIRE(chunk.header.is_difference == message.chunk(c).is_difference());
       REQUIRE(Join(chunk.data) == message.chunk(c).data());
     }
   }

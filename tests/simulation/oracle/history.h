@@ -82,6 +82,7 @@ struct Instance {
 struct PushRecord {
   bool skip = false;
   std::vector<float> gradient = {};
+  float weight = 1;
   std::optional<Dealing::Share> share = {};
 
   friend bool operator==(const PushRecord&, const PushRecord&) = default;

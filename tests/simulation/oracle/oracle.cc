@@ -245,7 +245,7 @@ std::string Oracle::CheckUpdate(const Instance& instance, const StoredChunk& chu
       config_.model().tensors()[chunk.info().tensor].role == TensorRole::kParameter;
   for (size_t combination = 0; combination < std::min<size_t>(combinations, 256); ++combination) {
     std::vector<float> sum(chunk.info().size, 0);
-    int summed = 0;
+    float weights = 0;
     record->shares.clear();
     size_t rest = combination;
     for (const auto* pushes : candidates) {
@@ -253,22 +253,22 @@ std::string Oracle::CheckUpdate(const Instance& instance, const StoredChunk& chu
       rest /= pushes->size();
       record->shares.push_back(push.share);
       if (push.skip) continue;
-      ++summed;
+      weights += push.weight;
       for (size_t i = 0; i < sum.size(); ++i) sum[i] += push.gradient[i];
     }
     if (!copy.SetState(before.clock, BytesOf(before.arrays)).ok()) return "it has another size";
     const UpdateRate& rate = record->rate;
-    const float mean = 1.0f / summed;
-    if (summed > 0 &&
+    const float mean = 1.0f / weights;
+    if (weights > 0 &&
         !copy.ApplyGradient(BytesOf(sum), FLOAT32, is_clipped ? scale : mean, rate).ok()) {
       continue;
     }
     if (!ChunkState::Of(copy).HasBitsOf(after)) continue;
-    if (is_clipped && summed > 0) {
+    if (is_clipped && weights > 0) {
       record->coefficient = double{scale} / mean;
       for (const float element : sum) record->squares += std::pow(double{mean * element}, 2);
     }
-    if (config_.IsInitial(record->iteration) && summed > 0 &&
+    if (config_.IsInitial(record->iteration) && weights > 0 &&
         !std::equal(sum.begin(), sum.end(), after.arrays.begin())) {
       return "these are not the parameters that worker 0 gave to begin with";
     }

@@ -67,6 +67,8 @@ void ChunkStates::NoteStaleness() {
 
 void ChunkStates::Reset() {
   states_.assign(states_.size(), State::kAnswered);
+  versions_.assign(versions_.size(), 0);
+  former_versions_.assign(former_versions_.size(), 0);
   all_absent_.assign(all_absent_.size(), false);
   waiting_.clear();
   layer_unanswered_.assign(layer_unanswered_.size(), 0);
@@ -125,8 +127,9 @@ void ChunkStates::MarkSent(uint32_t chunk) {
   --unsent_;
 }
 
-void ChunkStates::Claim(uint32_t chunk, bool all_absent) {
+void ChunkStates::Claim(uint32_t chunk, bool all_absent, int64_t bytes) {
   MarkSent(chunk);
+  traffic_.bytes_in += bytes;
   if (!all_absent) all_absent_[plan_.chunks()[chunk].tensor] = false;
   states_[chunk] = State::kClaimed;
 }
@@ -134,9 +137,7 @@ void ChunkStates::Claim(uint32_t chunk, bool all_absent) {
 void ChunkStates::Answer(uint32_t chunk, uint64_t version) {
   states_[chunk] = State::kAnswered;
   const Chunk& answered = plan_.chunks()[chunk];
-  if (std::exchange(versions_[chunk], version) != version) {
-    traffic_.bytes_in += EncodedBytes(config_.ParameterEncoding(answered), answered.size);
-  }
+  versions_[chunk] = version;
   --unanswered_;
   --tensor_unanswered_[answered.tensor];
   const int layer = layer_of_chunk_[chunk];
@@ -151,7 +152,7 @@ void ChunkStates::GiveUp() {
   waiting_.clear();
   for (const Chunk& chunk : plan_.chunks()) {
     if (!IsPending(chunk.id)) continue;
-    Claim(chunk.id, /*all_absent=*/false);
+    Claim(chunk.id, /*all_absent=*/false, /*bytes=*/0);
     Answer(chunk.id, versions_[chunk.id]);
   }
 }

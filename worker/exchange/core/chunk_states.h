@@ -42,7 +42,8 @@ class ChunkStates {
   // With `skip` the worker contributes nothing in the iteration, whatever it pushes. `assigns`: see
   // ExchangeKind.
   void Begin(uint64_t iteration, bool skip, bool assigns);
-  // All chunks are answered, as before the first iteration. Versions stay.
+  // All chunks are answered, as before the first iteration, and their versions unknown: those of
+  // another generation of the run are of other parameters.
   void Reset();
 
   // REQUIRES: the tensor's chunks are begun.
@@ -55,8 +56,8 @@ class ChunkStates {
   std::vector<uint32_t> QueueAgain(int shard);
   // Does nothing for a chunk that is not queued.
   void MarkSent(uint32_t chunk);
-  // `all_absent` is the answer's. REQUIRES: IsPending(chunk).
-  void Claim(uint32_t chunk, bool all_absent);
+  // `all_absent` is the answer's, which brings `bytes` of data. REQUIRES: IsPending(chunk).
+  void Claim(uint32_t chunk, bool all_absent, int64_t bytes);
   void Answer(uint32_t chunk, uint64_t version);
   // Marks everything that is pushed and not claimed as answered, in the version held.
   void GiveUp();

@@ -25,6 +25,7 @@ ExchangeRound::ExchangeRound(const Options& options)
       plan_(config_.plan()),
       is_asynchronous_(!config_.is_synchronous()),
       has_quorum_(config_.has_quorum()),
+      carries_(has_quorum_ && config_.proto().update().late() == Update::CARRY),
       schedule_(config_),
       limit_(1.1 * config_.worker_patience() + absl::Seconds(1)),
       watch_period_(std::min(limit_ / 10, kLongestWatchPeriod)),
@@ -158,7 +159,7 @@ GradientHeader ExchangeRound::HeaderOf(uint32_t chunk) const {
           .steps = has_steps ? kind_.steps[plan_.chunks()[chunk].tensor] : 0,
           .staleness = is_asynchronous_ ? chunks_.staleness() : 0,
           .onlooks = kind_.onlooks,
-          .weight = kind_.weight};
+          .weight = kind_.weight + (kind_.skip ? 0 : carried_weight_)};
 }
 
 std::vector<GradientHeader> ExchangeRound::Take(int shard, int stream, bool has_data) {
@@ -209,7 +210,16 @@ absl::StatusOr<bool> ExchangeRound::Claim(int shard, const ParameterHeader& head
                                             " as unchanged in version ", header.version,
                                             "; the worker has version ", chunks_.version(chunk)));
   }
-  chunks_.Claim(chunk, header.all_absent);
+  if (header.is_difference && header.version != chunks_.version(chunk) + 1) {
+    return absl::InternalError(
+        absl::StrCat("it answered chunk ", chunk, " with the difference that led to version ",
+                     header.version, "; the worker has version ", chunks_.version(chunk)));
+  }
+  const auto encoding = static_cast<Encoding>(header.encoding);
+  chunks_.Claim(chunk, header.all_absent,
+                header.has_data() && header.version != chunks_.version(chunk)
+                    ? EncodedBytes(encoding, plan_.chunks()[chunk].size)
+                    : 0);
   seen_.dropped |= header.dropped;
   seen_.least = std::min(seen_.least, header.next_iteration);
   seen_.most = std::max(seen_.most, header.next_iteration);
@@ -274,6 +284,7 @@ void ExchangeRound::End() {
   const uint64_t next = chunks_.iteration() + 1;
   is_behind_ = has_quorum_ && (seen_.dropped || seen_.most > next || seen_.least < seen_.most);
   next_iteration_ = std::max(next, seen_.most);
+  if (!kind_.skip) carried_weight_ = seen_.dropped && carries_ ? carried_weight_ + kind_.weight : 0;
   const uint64_t before = assignments_.all;
   assignments_ = answered_.value_or(assignments_);
   // Under ASYNC others may be answered before worker 0's initial parameters are there.
@@ -285,6 +296,7 @@ void ExchangeRound::Reset() {
   failure_ = absl::OkStatus();
   newest_view_ = 0;
   is_open_ = is_abandoned_ = is_behind_ = false;
+  carried_weight_ = 0;
   chunks_.Reset();
 }
 

@@ -259,6 +259,7 @@ class ExchangeRound {
   const Plan& plan_;
   const bool is_asynchronous_;
   const bool has_quorum_;
+  const bool carries_;  // update.late: CARRY
   const SchedulePolicy schedule_;
   const absl::Duration limit_;
   const absl::Duration watch_period_;
@@ -279,6 +280,8 @@ class ExchangeRound {
   };
   Seen seen_ ABSL_GUARDED_BY(mutex_);
   bool is_behind_ ABSL_GUARDED_BY(mutex_) = false;
+  // update.late: CARRY: how much the dropped gradients count that the next one will bring.
+  float carried_weight_ ABSL_GUARDED_BY(mutex_) = 0;
   // As the latest answer of the iteration under way says, which counts the iteration too.
   std::optional<AssignmentCounts> answered_ ABSL_GUARDED_BY(mutex_);
   ExchangeKind kind_ ABSL_GUARDED_BY(mutex_);               // of the iteration under way

@@ -1,31 +1,12 @@
 #include "worker/exchange/core/gradient_encoder.h"
 
 #include <algorithm>
-#include <bit>
 
-#include "common/base/element_loop.h"
 #include "common/base/status_macros.h"
+#include "common/wire/error_feedback.h"
 
 namespace evenshard {
 namespace {
-
-constexpr uint32_t kExponent = 0x7f800000;
-
-EVENSHARD_VECTORIZED
-void Add(const float* __restrict addend, int64_t n, float* __restrict sum) {
-  for (int64_t i = 0; i < n; ++i) sum[i] += addend[i];
-}
-
-// Sets `residual` to `sum` - `sent` where that is finite.
-EVENSHARD_VECTORIZED
-void Subtract(const float* __restrict sum, const float* __restrict sent, int64_t n,
-              float* __restrict residual) {
-  for (int64_t i = 0; i < n; ++i) {
-    const float rest = sum[i] - sent[i];
-    const bool is_finite = (std::bit_cast<uint32_t>(rest) & kExponent) != kExponent;
-    residual[i] = is_finite ? rest : residual[i];
-  }
-}
 
 // Calls `visit(begin, size)` for runs of elements that are encoded as if they were one.
 template <typename Visit>
@@ -40,7 +21,7 @@ void ForEachRun(const Chunk& chunk, Visit visit) {
 absl::StatusOr<std::unique_ptr<GradientEncoder>> GradientEncoder::Create(
     const PlannedConfig& config, int rank) {
   std::unique_ptr<GradientEncoder> encoder(new GradientEncoder(config, rank));
-  if (encoder->feeds_back_) {
+  if (encoder->keeps_residual()) {
     ASSIGN_OR_RETURN(encoder->residual_, FloatBuffer::Allocate(config.model().buffer_size()));
   }
   return encoder;
@@ -50,7 +31,15 @@ GradientEncoder::GradientEncoder(const PlannedConfig& config, int rank)
     : config_(config),
       rank_(rank),
       feeds_back_(config.proto().exchange().error_feedback()),
-      states_(feeds_back_ ? config.plan().chunks().size() : 0) {}
+      carries_(config.has_quorum() && config.proto().update().late() == Update::CARRY),
+      states_(keeps_residual() ? config.plan().chunks().size() : 0) {}
+
+bool GradientEncoder::Encodes(const GradientHeader& header) const {
+  const bool assigned = header.assigned.has_value();
+  const PlannedConfig::Place place =
+      config_.GradientPlace(assigned, config_.plan().chunks()[header.chunk]);
+  return place.type != header.encoding || (carries_ && !assigned);
+}
 
 Rounding GradientEncoder::RoundingOf(uint64_t iteration, const Chunk& chunk, int64_t begin) const {
   if (config_.proto().exchange().gradient_rounding() == ExchangeConfig::NEAREST) return {};
@@ -65,11 +54,13 @@ absl::Span<const float> GradientEncoder::ValuesOf(const Chunk& chunk, int64_t be
   const PlannedConfig::Place place = config_.GradientPlace(/*assigned=*/false, chunk);
   const char* const memory = gradient + place.begin + EncodedBytes(place.type, begin);
   const auto n = static_cast<int64_t>(scratch.size());
-  if (place.type == FLOAT32 && !feeds_back_) {
+  if (place.type == FLOAT32 && !keeps_residual()) {
     return {reinterpret_cast<const float*>(memory), scratch.size()};
   }
   Decode(place.type, {{memory, static_cast<size_t>(EncodedBytes(place.type, n))}}, scratch);
-  if (feeds_back_) Add(residual_.span().data() + chunk.model_offset + begin, n, scratch.data());
+  if (keeps_residual()) {
+    AddTo(scratch.data(), residual_.span().data() + chunk.model_offset + begin, n);
+  }
   return scratch;
 }
 
@@ -85,7 +76,7 @@ void GradientEncoder::EncodeChunk(const Chunk& chunk, uint64_t iteration, const 
 
 bool GradientEncoder::Encode(const GradientHeader& header, const char* gradient, char* out) {
   const Chunk& chunk = config_.plan().chunks()[header.chunk];
-  if (!feeds_back_) {
+  if (!keeps_residual()) {
     EncodeChunk(chunk, header.iteration, gradient, out);
     return true;
   }
@@ -99,22 +90,27 @@ bool GradientEncoder::Encode(const GradientHeader& header, const char* gradient,
 
 void GradientEncoder::Settle(const Chunk& chunk, uint64_t iteration, const char* gradient,
                              bool dropped) {
-  if (!feeds_back_) return;
+  if (!keeps_residual()) return;
   ChunkState& state = states_[chunk.id];
   absl::MutexLock lock(&state.mutex);
   if (state.encoded != iteration || state.settled == iteration) return;
   state.settled = iteration;
   const Encoding encoding = config_.GradientEncoding(/*assigned=*/false, chunk);
   ForEachRun(chunk, [&](int64_t begin, size_t size) {
-    float scratch[kBlockElements], sent[kBlockElements] = {};
-    char encoded[kBlockElements * sizeof(uint16_t)];  // block-scaled encodings are narrower
-    const absl::Span<const float> sum = ValuesOf(chunk, begin, gradient, {scratch, size});
     const auto n = static_cast<int64_t>(size);
+    float* const residual = residual_.data() + chunk.model_offset + begin;
+    if (!dropped && !feeds_back_) {
+      std::fill_n(residual, n, 0.0f);
+      return;
+    }
+    float scratch[kBlockElements], sent[kBlockElements] = {};
+    char encoded[kBlockElements * sizeof(float)];
+    const absl::Span<const float> sum = ValuesOf(chunk, begin, gradient, {scratch, size});
     if (!dropped) {
       ::evenshard::Encode(encoding, sum, encoded, RoundingOf(iteration, chunk, begin));
       Decode(encoding, {{encoded, static_cast<size_t>(EncodedBytes(encoding, n))}}, {sent, size});
     }
-    Subtract(sum.data(), sent, n, residual_.data() + chunk.model_offset + begin);
+    KeepRest(sum.data(), sent, n, residual);
   });
 }
 

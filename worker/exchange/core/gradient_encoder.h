@@ -17,12 +17,13 @@
 namespace evenshard {
 
 // Encodes what a worker pushes in another encoding than its memory has. With
-// exchange.error_feedback (Karimireddy et al., arXiv:1901.09847) it keeps a residual e of each
-// element of a gradient in a block-scaled encoding: a push of the gradient g is C(g + e), and e
-// becomes g + e - D(C(g + e)) when the push is answered, with C and D for encoding and decoding; if
-// the answer is that the push was dropped, e becomes g + e.
-// Until then e stays, so that every repeat of the push has the same bytes. Without a push, e stays
-// too; so does that of an element for which the difference is not finite.
+// exchange.error_feedback (error_feedback.h) it keeps a residual e of each element of a gradient in
+// a block-scaled encoding: a push of the gradient g is C(g + e), and e becomes what is left of it
+// when the push is answered. With update.late: CARRY each gradient has an e, which becomes 0 then.
+// With either, e becomes g + e if the answer is that the push was dropped.
+//
+// Until the answer e stays, so that every repeat of the push has the same bytes. Without a push, e
+// stays too; so does that of an element for which the new one is not finite.
 //
 // Thread-safe, except for Reset.
 class GradientEncoder {
@@ -32,6 +33,8 @@ class GradientEncoder {
   static absl::StatusOr<std::unique_ptr<GradientEncoder>> Create(const PlannedConfig& config,
                                                                  int rank);
 
+  // Whether what is pushed is another thing than what lies in the worker's memory.
+  bool Encodes(const GradientHeader& header) const;
   // Writes EncodedBytes(header.encoding, chunk.size) bytes to `out`. `gradient` is the worker's
   // memory of gradients (PlannedConfig::GradientPlace). Returns false, with nothing of use in
   // `out`, if the push has been answered and e is that of the next one.
@@ -54,6 +57,7 @@ class GradientEncoder {
   GradientEncoder(const PlannedConfig& config, int rank);
 
   void EncodeChunk(const Chunk& chunk, uint64_t iteration, const char* gradient, char* out) const;
+  bool keeps_residual() const { return feeds_back_ || carries_; }
   // Returns what is encoded of the elements [begin, begin + scratch.size()) of a chunk. It lies in
   // `scratch` or in the gradient.
   absl::Span<const float> ValuesOf(const Chunk& chunk, int64_t begin, const char* gradient,
@@ -63,8 +67,9 @@ class GradientEncoder {
   const PlannedConfig& config_;
   const uint32_t rank_;
   const bool feeds_back_;
-  FloatBuffer residual_;            // with error feedback, as a worker's buffer of floats
-  std::vector<ChunkState> states_;  // with error feedback, by chunk
+  const bool carries_;
+  FloatBuffer residual_;            // if it keeps one, as a worker's buffer of floats
+  std::vector<ChunkState> states_;  // if it keeps residuals, by chunk
 };
 
 }  // namespace evenshard

@@ -7,6 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "common/base/status_macros.h"
 #include "common/wire/encoding.h"
+#include "common/wire/error_feedback.h"
 #include "common/wire/message_slices.h"
 
 namespace evenshard {
@@ -33,7 +34,7 @@ bool ChunkTransfer::Append(const GradientHeader& header, std::vector<grpc::Slice
     const auto encoding = static_cast<Encoding>(header.encoding);
     const char* const gradients = reinterpret_cast<const char*>(gradients_.data());
     const PlannedConfig::Place place = config_.GradientPlace(header.assigned.has_value(), chunk);
-    if (place.type == encoding) {
+    if (!encoder_->Encodes(header)) {
       data = lent_.Lend({gradients + place.begin, static_cast<size_t>(place.bytes)});
     } else {
       data.emplace(static_cast<size_t>(EncodedBytes(encoding, chunk.size)));
@@ -71,11 +72,14 @@ void ChunkTransfer::GradientsSent(absl::Span<const GradientHeader> headers) {
 
 absl::Status ChunkTransfer::CheckAnswer(const Chunk& chunk,
                                         const Decoded<ParameterHeader>& answer) const {
-  const Encoding encoding = config_.ParameterEncoding(chunk);
-  if (answer.header.encoding != encoding) {
-    return absl::InternalError(
-        absl::StrCat("it answered chunk ", chunk.id, " as ", EncodingName(answer.header.encoding),
-                     "; the run's encoding of its parameters is ", EncodingName(encoding)));
+  const Encoding encoding = answer.header.is_difference ? config_.AnswerEncoding(chunk)
+                                                        : config_.ParameterEncoding(chunk);
+  const bool may_differ = config_.proto().exchange().has_update_encoding();
+  if (answer.header.encoding != encoding || (answer.header.is_difference && !may_differ)) {
+    return absl::InternalError(absl::StrCat(
+        "it answered chunk ", chunk.id, " as ", EncodingName(answer.header.encoding),
+        "; the run's encoding of its ", answer.header.is_difference ? "updates" : "parameters",
+        " is ", EncodingName(encoding)));
   }
   const size_t bytes = SegmentsSize(answer.data);
   const bool shares = shares_[chunk.shard].load(std::memory_order_relaxed);
@@ -115,13 +119,18 @@ absl::Status ChunkTransfer::TakeAnswer(int slot, const Decoded<ParameterHeader>&
   const Chunk& chunk = config_.plan().chunks()[answer.header.chunk];
   RETURN_IF_ERROR(CheckAnswer(chunk, answer));
   if (answer.header.has_data()) {
-    const Encoding encoding = config_.ParameterEncoding(chunk);
+    const auto encoding = static_cast<Encoding>(answer.header.encoding);
     const PlannedConfig::Place place = config_.ParameterPlace(chunk);
     char* const to = reinterpret_cast<char*>(parameters_.data()) + place.begin;
     const bool shares = shares_[chunk.shard].load(std::memory_order_relaxed);
     RETURN_IF_ERROR(CheckRange(
         chunk, encoding, shares ? Segments{{to, static_cast<size_t>(place.bytes)}} : answer.data));
-    if (place.type == encoding) {
+    if (answer.header.is_difference) {
+      ForEachDecodedRun(encoding, answer.data, chunk.size,
+                        [&](int64_t first, const UnalignedFloat* changes, int64_t count) {
+                          AddTo(reinterpret_cast<float*>(to) + first, changes, count);
+                        });
+    } else if (place.type == encoding) {
       Copy(answer.data, to);
     } else {
       Decode(encoding, answer.data,

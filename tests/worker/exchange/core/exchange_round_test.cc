@@ -152,6 +152,29 @@ TEST_CASE("only what was pushed in this iteration is awaited") {
   CHECK_FALSE(*fixture.Claim(chunk, 7));
 }
 
+TEST_CASE("a difference counts for the parameters before it only") {
+  RoundFixture fixture;
+  REQUIRE(fixture.Begin(7).ok());
+  const uint32_t chunk = fixture.ChunksOf(2)[0];
+  const int64_t size = fixture.config.plan().chunks()[chunk].size;
+  std::vector<float> pulled(size);
+  fixture.round.TakePulled(chunk, 7, 7, absl::MakeSpan(pulled));
+  fixture.Push(2);
+  ParameterHeader answer = {
+      .iteration = 7, .chunk = chunk, .version = 9, .encoding = INT4, .is_difference = true};
+  const int shard = fixture.config.plan().chunks()[chunk].shard;
+  const absl::Status refused = fixture.round.Claim(shard, answer).status();
+  CHECK(absl::IsInternal(refused));
+  CHECK_THAT(
+      std::string(refused.message()),
+      Catch::Contains("with the difference that led to version 9; the worker has version 7"));
+  answer.version = 8;
+  const uint64_t before = fixture.round.traffic().bytes_in;
+  CHECK(*fixture.round.Claim(shard, answer));
+  CHECK(fixture.round.traffic().bytes_in - before ==
+        static_cast<uint64_t>(EncodedBytes(INT4, size)));
+}
+
 TEST_CASE("a message says what this worker pushes") {
   RoundFixture fixture;
   fixture.round.Follow(5);

@@ -240,6 +240,10 @@ TEST_CASE("an iteration is settled when the view of the newest answer is followe
 TEST_CASE("a new generation ends the iteration, and Resume connects anew") {
   ViewFixture fixture;
   fixture.FollowAndConnect();
+  std::vector<float> pulled(1);
+  for (const Chunk& chunk : fixture.config.plan().chunks()) {
+    fixture.core.round().TakePulled(chunk.id, 5, 8, absl::MakeSpan(pulled));
+  }
   fixture.PushAll(8);
   fixture.TakeAll(0);
   fixture.view.set_generation(2);
@@ -270,7 +274,10 @@ TEST_CASE("a new generation ends the iteration, and Resume connects anew") {
   CHECK(fixture.core.round().next_iteration() == 4);
   CHECK(fixture.core.failure().ok());
   fixture.PushAll(4);
-  CHECK(fixture.TakeAll(0).size() == fixture.ChunksOf(0));
+  const std::vector<GradientHeader> pushes = fixture.TakeAll(0);
+  CHECK(pushes.size() == fixture.ChunksOf(0));
+  // A version of another generation says nothing of what the worker has.
+  for (const GradientHeader& push : pushes) CHECK(push.base_version == 0);
 }
 
 TEST_CASE("a failure after the run went back is that of Resume") {

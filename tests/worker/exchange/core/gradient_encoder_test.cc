@@ -186,6 +186,36 @@ TEST_CASE("what a push has brought that was dropped is added to the next one") {
   }
 }
 
+TEST_CASE("what was dropped is carried in any encoding, and only until it counts") {
+  std::mt19937_64 random(4);
+  for (const std::string encoding : {"FLOAT32", "BFLOAT16", "INT4"}) {
+    CAPTURE(encoding);
+    std::string text = kConfig;
+    text.replace(text.find("model {"), text.find("optimizer") - text.find("model {"),
+                 "model { builtin: \"mnist_mlp\" }\n  ");
+    text.replace(text.find("SYNC"), 4, "QUORUM quorum: 1 late: CARRY");
+    Pushes pushes(*PlannedConfig::Parse(text + "exchange { gradient_encoding: " + encoding +
+                                            " } training { iterations: 1 }" +
+                                            " data { synthetic {} }",
+                                        "test.textproto"));
+    const Chunk& chunk = pushes.chunks()[1];
+    const GradientHeader header = {.chunk = chunk.id,
+                                   .encoding = pushes.config().GradientEncoding(false, chunk)};
+    CHECK(pushes.encoder().Encodes(header));
+    std::vector<float> carried(chunk.size);
+    for (uint64_t iteration = 0; iteration < 7; ++iteration) {
+      const bool dropped = iteration % 3 != 2;
+      std::vector<float> sum = pushes.SetGradient(chunk, RandomFloats(random, chunk.size));
+      for (int64_t i = 0; i < chunk.size; ++i) sum[i] += carried[i];
+      const std::string data = pushes.Data(chunk, iteration);
+      REQUIRE(data == pushes.Encoded(chunk, sum));
+      REQUIRE(pushes.Data(chunk, iteration) == data);
+      pushes.Settle(chunk, iteration, dropped);
+      carried = dropped ? sum : std::vector<float>(chunk.size);
+    }
+  }
+}
+
 TEST_CASE("an iteration without a push leaves the residual, and going back makes it zero") {
   std::mt19937_64 random(2);
   Pushes pushes(ConfigWith("error_feedback: true gradient_encoding: INT4"));

@@ -2,6 +2,8 @@
 
 #include <catch2/catch.hpp>
 #include <cstdint>
+#include <string>
+#include <utility>
 #include <vector>
 
 #include "tests/worker/exchange/core/core_fixture.h"
@@ -10,7 +12,10 @@ namespace evenshard {
 namespace {
 
 struct Fixture : CoreFixture {
-  Fixture() : CoreFixture({"update.policy=QUORUM", "update.quorum=2"}) { StartAndConnect(); }
+  explicit Fixture(const std::string& late = "DROP")
+      : CoreFixture({"update.policy=QUORUM", "update.quorum=2", "update.late=" + late}) {
+    StartAndConnect();
+  }
 
   ExchangeRound& round() { return core.round(); }
   std::vector<GradientHeader> TakeAllSlots() {
@@ -79,6 +84,36 @@ TEST_CASE_METHOD(Fixture, "a worker that was dropped catches up, and goes on whe
   CHECK(round().next_iteration() == 6);
   Train(6, 7);
   CHECK(round().next_iteration() == 7);
+}
+
+TEST_CASE("a gradient counts for those that it carries") {
+  Fixture worker("CARRY");
+  const auto weights = [&](ExchangeKind kind, uint64_t iteration, bool dropped) {
+    ExchangeRound& round = worker.round();
+    REQUIRE(round.Begin(iteration, std::move(kind)).ok());
+    REQUIRE(round.Push(kAllTensors).ok());
+    float weight = 0;
+    for (const GradientHeader& push : worker.TakeAllSlots()) {
+      CHECK((weight == 0 || push.weight == weight));
+      weight = push.weight;
+      worker.Reply(push, iteration + 1, dropped);
+    }
+    round.End();
+    if (dropped) {
+      worker.Onlook();
+      for (const GradientHeader& push : worker.TakeAllSlots()) {
+        CHECK(push.weight == 1);
+        worker.Reply(push, iteration + 1);
+      }
+      round.End();
+    }
+    return weight;
+  };
+  CHECK(weights({.weight = 2}, 0, /*dropped=*/true) == 2);
+  CHECK(weights({.weight = 0.5}, 1, /*dropped=*/true) == 2.5);
+  CHECK(weights({.skip = true}, 2, /*dropped=*/false) == 1);
+  CHECK(weights({}, 3, /*dropped=*/false) == 3.5);
+  CHECK(weights({}, 4, /*dropped=*/false) == 1);
 }
 
 TEST_CASE_METHOD(Fixture, "a worker catches up again if the run goes on meanwhile") {
