@@ -98,8 +98,11 @@ absl::Status Server::Listen() {
   grpc::reflection::InitProtoReflectionServerBuilderPlugin();
   grpc::ServerBuilder builder;
   // A chunk's state goes to a replica in one message, with the optimizer's arrays, of which
-  // workers may bring the kind. No kind has more than kMaxSlots, or one for each worker.
-  const int arrays = std::max(kMaxSlots, config.workers());
+  // workers may bring the kind. No kind has more than kMaxSlots, or one for each worker. A
+  // correction has a mean square and what each worker was sent.
+  const int corrections =
+      CorrectionOf(config.proto()) == Asynchrony::NONE ? 0 : 1 + config.workers();
+  const int arrays = std::max(kMaxSlots, config.workers()) + corrections;
   const int chunks = config.proto().recovery().replicas() > 0 ? 1 + arrays : 1;
   SetServerOptions(config.proto().limits(), chunks, &builder);
   builder.RegisterService(parameter_service_.get());

@@ -258,6 +258,29 @@ void ValidateLocal(const ClusterConfig& config, FieldProblems* problems) {
   ValidateOuter(config, problems);
 }
 
+void ValidateCorrection(const ClusterConfig& config, FieldProblems* problems) {
+  const Asynchrony& asynchrony = config.update().asynchrony();
+  const Asynchrony::Correction correction = asynchrony.correction();
+  const bool has_lambda = correction == Asynchrony::DELAY_COMPENSATION ||
+                          correction == Asynchrony::ADAPTIVE_DELAY_COMPENSATION;
+  ValidateUse(asynchrony.has_lambda(), has_lambda, "update.asynchrony.lambda",
+              "update.asynchrony.correction", Asynchrony::Correction_Name(correction),
+              "DELAY_COMPENSATION and ADAPTIVE_DELAY_COMPENSATION", problems);
+  if (has_lambda) {
+    problems->Require(!asynchrony.has_lambda() || IsAboveZero(asynchrony.lambda()),
+                      "update.asynchrony.lambda", asynchrony.lambda(), kAboveZero,
+                      {"update.asynchrony.correction"});
+  }
+  if (correction != Asynchrony::NONE && config.has_local()) {
+    problems->Add("update.asynchrony.correction",
+                  absl::StrCat("is ", Asynchrony::Correction_Name(correction),
+                               " with local, where workers push what several steps have changed "
+                               "and no gradient, allowed: NONE, with optimizer.kind "
+                               "DELAYED_NESTEROV or rate BY_STALENESS"),
+                  {"local"});
+  }
+}
+
 }  // namespace
 
 void ValidateOptimizer(const ClusterConfig& config, FieldProblems* problems) {
@@ -271,6 +294,7 @@ void ValidateOptimizer(const ClusterConfig& config, FieldProblems* problems) {
                     Asynchrony::Velocity_Name(config.update().asynchrony().velocity()),
                     "only with optimizer.kind MOMENTUM and NESTEROV, whose state is a velocity",
                     {"optimizer"});
+  ValidateCorrection(config, problems);
   ValidateRules(optimizer, kOptimizerPath, problems);
   if (config.has_local()) ValidateLocal(config, problems);
 }

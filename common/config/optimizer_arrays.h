@@ -30,12 +30,18 @@ constexpr int OptimizerArrays(OptimizerConfig::Kind kind) {
   return 0;
 }
 
-// The arrays of state that shards keep for each parameter of the model: the optimizer's and, with
-// rounded updates, what the rounding has lost.
+// The arrays of state that shards keep for each parameter of the model, and that checkpoints have:
+// the optimizer's, the mean square of a correction, and what the rounding of updates has lost.
 inline int StateArrays(const ClusterConfig& config) {
   return OptimizerArrays(config.optimizer().kind()) *
              (HasVelocityPerWorker(config) ? config.workers() : 1) +
+         (HasMeanSquare(CorrectionOf(config)) ? 1 : 0) +
          (config.exchange().has_update_encoding() ? 1 : 0);
+}
+
+// The copies of each parameter that shards keep beside those: what each worker was last sent.
+inline int SentArrays(const ClusterConfig& config) {
+  return CorrectionOf(config) != Asynchrony::NONE ? config.workers() : 0;
 }
 
 }  // namespace evenshard

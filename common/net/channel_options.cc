@@ -1,5 +1,7 @@
 #include "common/net/channel_options.h"
 
+#include <algorithm>
+#include <limits>
 #include <optional>
 
 #include "common/net/unix_socket.h"
@@ -15,7 +17,8 @@ namespace {
 // larger than a small chunk: a Join has the names and shapes of all tensors that workers bring.
 int MaxMessageBytes(const Limits& limits, int chunks) {
   constexpr int kRoom = 1024 * 1024;
-  return static_cast<int>(chunks * limits.chunk_bytes()) + kRoom;
+  constexpr int64_t kMost = std::numeric_limits<int>::max();
+  return static_cast<int>(std::min(chunks * int64_t{limits.chunk_bytes()} + kRoom, kMost));
 }
 
 constexpr int kBulkBytes = 1 << 20;

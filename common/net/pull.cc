@@ -73,8 +73,9 @@ absl::Status Receive(grpc::ClientReaderInterface<ParameterChunk>* reader,
 absl::Status PullShard(ParameterServer::StubInterface* stub, grpc::ClientContext* context,
                        const Plan& plan, int shard,
                        const std::function<absl::Status(const Chunk&, const ParameterChunk&)>& take,
-                       int array) {
+                       int array, std::optional<uint32_t> worker) {
   PullRequest request;
+  if (worker.has_value()) request.set_worker(*worker);
   request.set_array(array);
   request.set_plan_fingerprint(plan.fingerprint());
   request.set_slot(shard);

@@ -160,6 +160,10 @@ std::optional<uint64_t> Replicator::Changed(int index, const StoredChunk& chunk,
     header.set_assigned(change.rate.assigned->array);
     header.set_steps(change.rate.assigned->steps);
   }
+  if (chunk.sent().are_kept() && !change.gradient.empty()) {
+    header.set_base_version(change.rate.base_version);
+    header.mutable_sent_to()->Add(change.rate.sent_to.begin(), change.rate.sent_to.end());
+  }
   message.data = change.gradient;
   // What a broken stream has of the message must not be freed either.
   message.owner = change.owner == nullptr ? options_.store : change.owner;
@@ -276,9 +280,18 @@ ReplicaMessage Replicator::StateOf(const StoredChunk& chunk) const {
   message.header.mutable_next_iteration()->Add(clock.next_iteration.begin(),
                                                clock.next_iteration.end());
   const size_t array_bytes = chunk.info().size * sizeof(float);
-  auto bytes = std::make_shared<std::string>(chunk.arrays() * array_bytes, '\0');
-  for (int i = 0; i < chunk.arrays(); ++i) {
-    std::memcpy(bytes->data() + i * array_bytes, chunk.array(i).data(), array_bytes);
+  const SentParameters& sent = chunk.sent();
+  const size_t arrays = chunk.arrays() + sent.workers();
+  auto bytes = std::make_shared<std::string>(arrays * array_bytes, '\0');
+  char* end = bytes->data();
+  const auto append = [&](absl::Span<const float> array) {
+    std::memcpy(end, array.data(), array_bytes);
+    end += array_bytes;
+  };
+  for (int i = 0; i < chunk.arrays(); ++i) append(chunk.array(i));
+  for (size_t rank = 0; rank < sent.workers(); ++rank) {
+    append(sent.copy(rank));
+    message.header.add_sent_version(sent.versions()[rank] + 1);  // 0 for kNoVersion
   }
   message.data.emplace_back(bytes->data(), bytes->size());
   message.owner = std::move(bytes);

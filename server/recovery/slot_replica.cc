@@ -98,6 +98,12 @@ absl::Status SlotReplica::CheckChange(const Chunk& chunk, const ReplicaMessage& 
                                                    " assigns array ", header.assigned(),
                                                    "; it has arrays 0 to ", arrays - 1));
   }
+  for (const uint32_t rank : header.sent_to()) {
+    if (rank < static_cast<uint32_t>(SentArrays(config_.proto()))) continue;
+    return absl::InvalidArgumentError(absl::StrCat(
+        "a change of chunk ", chunk.id, " follows what worker ", rank,
+        " was sent; what is sent is kept of ", SentArrays(config_.proto()), " workers"));
+  }
   if (bytes != 0 && bytes != expected) {
     return absl::InvalidArgumentError(absl::StrCat("a change of chunk ", chunk.id, " has ", bytes,
                                                    " bytes instead of ", expected));
@@ -161,7 +167,9 @@ absl::Status SlotReplica::TakeState(StoredChunk& chunk, Place& place,
                                                    " is of ", clock.next_iteration.size(),
                                                    " workers"));
   }
-  RETURN_IF_ERROR(chunk.SetState(clock, message.data));
+  std::vector<uint64_t> sent_versions;
+  for (const uint64_t next : header.sent_version()) sent_versions.push_back(next - 1);
+  RETURN_IF_ERROR(chunk.SetState(clock, sent_versions, message.data));
   place.is_filled = true;
   return absl::OkStatus();
 }
@@ -185,7 +193,9 @@ absl::Status SlotReplica::TakeChange(StoredChunk& chunk, const Place& place,
   }
   if (has_data) {
     UpdateRate rate{.iteration = static_cast<int64_t>(header.rate_iteration()),
-                    .worker = header.worker()};
+                    .worker = header.worker(),
+                    .base_version = header.base_version(),
+                    .sent_to = {header.sent_to().begin(), header.sent_to().end()}};
     Hyperparameters& pushed = rate.pushed;
     if (header.has_learning_rate()) pushed.learning_rate = header.learning_rate();
     if (header.has_momentum()) pushed.momentum = header.momentum();

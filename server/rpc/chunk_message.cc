@@ -40,6 +40,7 @@ grpc::ByteBuffer ReplyMessage(Shard* shard, WorkerSession* session,
     const bool is_sent = is_new && !reply.written_version.has_value();
     const EncodedHeader encoded = EncodeListed(header, is_sent ? bytes : 0);
     slices.emplace_back(encoded.data(), encoded.size());
+    if (is_sent || header.unchanged) chunk.sent().Note(session->rank());
     if (!is_sent) continue;
     if (header.is_difference) {
       slices.emplace_back(chunk.EncodedUpdate().data(), bytes);
@@ -66,8 +67,10 @@ grpc::ByteBuffer SnapshotMessage(Shard* shard, const Snapshots::Taken& taken, ui
   return grpc::ByteBuffer(slices, 2);
 }
 
-grpc::ByteBuffer PullMessage(Shard* shard, StoredChunk& chunk, int array, Encoding encoding) {
+grpc::ByteBuffer PullMessage(Shard* shard, StoredChunk& chunk, int array, Encoding encoding,
+                             std::optional<uint32_t> worker) {
   absl::ReaderMutexLock lock(&chunk.mutex);
+  if (array == 0 && worker.has_value()) chunk.sent().Note(*worker);
   const ChunkClock& clock = chunk.clock();
   const absl::Span<const float> values =
       array < chunk.arrays() ? chunk.array(array) : absl::Span<const float>();

@@ -23,8 +23,10 @@ grpc::ByteBuffer ReplyMessage(Shard* shard, WorkerSession* session,
                               std::vector<PendingReply>& deferred);
 
 // Returns the ParameterChunk message of a Pull, with a copy of an array of the chunk's state as it
-// is now, and counts it. It has no data if the chunk has no such array.
-grpc::ByteBuffer PullMessage(Shard* shard, StoredChunk& chunk, int array, Encoding encoding);
+// is now, and counts it. It has no data if the chunk has no such array. `worker`: the rank that the
+// pull names (SentParameters).
+grpc::ByteBuffer PullMessage(Shard* shard, StoredChunk& chunk, int array, Encoding encoding,
+                             std::optional<uint32_t> worker);
 
 // Returns such a message for a Snapshot of exchange k, with the parameters. Parameters with an
 // owner are borrowed where they need not be encoded, others are copied.

@@ -1,5 +1,6 @@
 #include "server/rpc/chunk_source.h"
 
+#include <optional>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -31,19 +32,23 @@ absl::Status Check(const Shard& shard, const Request& request) {
 
 class AllChunks final : public ChunkSource {
  public:
-  AllChunks(std::shared_ptr<Shard> shard, int array, Encoding encoding)
-      : shard_(std::move(shard)), array_(array), encoding_(encoding) {}
+  AllChunks(std::shared_ptr<Shard> shard, const PullRequest& request)
+      : shard_(std::move(shard)),
+        array_(static_cast<int>(request.array())),
+        encoding_(request.encoding()),
+        worker_(request.has_worker() ? std::optional(request.worker()) : std::nullopt) {}
 
   absl::StatusOr<Next> TakeNext() override {
     if (next_ == shard_->store().chunks().size()) return Next{.is_end = true};
-    return Next{
-        .message = PullMessage(shard_.get(), shard_->store().chunks()[next_++], array_, encoding_)};
+    return Next{.message = PullMessage(shard_.get(), shard_->store().chunks()[next_++], array_,
+                                       encoding_, worker_)};
   }
 
  private:
   const std::shared_ptr<Shard> shard_;
   const int array_;
   const Encoding encoding_;
+  const std::optional<uint32_t> worker_;
   size_t next_ = 0;  // index of the next chunk to send
 };
 
@@ -83,8 +88,7 @@ absl::StatusOr<std::unique_ptr<ChunkSource>> PullSource(std::shared_ptr<Shard> s
     return absl::InvalidArgumentError(absl::StrCat("the puller asks for array ", request.array(),
                                                    "; the chunks have arrays 0 to ", arrays - 1));
   }
-  return std::make_unique<AllChunks>(std::move(shard), static_cast<int>(request.array()),
-                                     request.encoding());
+  return std::make_unique<AllChunks>(std::move(shard), request);
 }
 
 absl::StatusOr<std::unique_ptr<ChunkSource>> SnapshotSource(std::shared_ptr<Shard> shard,

@@ -223,8 +223,8 @@ void ExchangeStream::Reply(uint32_t chunk, uint64_t iteration, bool dropped) {
     if (SharesMemory()) ++shared_writes_;
   }
   if (SharesMemory()) {
-    reply.written_version =
-        session_->buffers()->Write(shard_->config(), shard_->chunk(chunk), reply.base_version);
+    reply.written_version = session_->buffers()->Write(shard_->config(), session_->rank(),
+                                                       shard_->chunk(chunk), reply.base_version);
   }
   {
     absl::MutexLock lock(&mutex_);

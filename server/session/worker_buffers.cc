@@ -44,7 +44,7 @@ Segments WorkerBuffers::GradientOf(const PlannedConfig& config, bool assigned,
            static_cast<size_t>(place.bytes)}};
 }
 
-uint64_t WorkerBuffers::Write(const PlannedConfig& config, StoredChunk& chunk,
+uint64_t WorkerBuffers::Write(const PlannedConfig& config, uint32_t rank, StoredChunk& chunk,
                               std::optional<uint64_t> held_version) {
   absl::ReaderMutexLock lock(&chunk.mutex);
   if (chunk.version() != held_version) {
@@ -52,6 +52,7 @@ uint64_t WorkerBuffers::Write(const PlannedConfig& config, StoredChunk& chunk,
     Encode(place.type, chunk.parameters(),
            reinterpret_cast<char*>(parameters.data()) + place.begin);
   }
+  chunk.sent().Note(rank);
   return chunk.version();
 }
 

@@ -34,8 +34,9 @@ struct WorkerBuffers {
   Segments GradientOf(const PlannedConfig& config, bool assigned, const Chunk& chunk) const;
 
   // Copies the current parameters of a chunk to the worker's memory, unless it has this version,
-  // and returns their version. Acquires the chunk's lock.
-  uint64_t Write(const PlannedConfig& config, StoredChunk& chunk,
+  // and returns their version. Notes that the worker has them (SentParameters). Acquires the
+  // chunk's lock.
+  uint64_t Write(const PlannedConfig& config, uint32_t rank, StoredChunk& chunk,
                  std::optional<uint64_t> held_version);
 };
 

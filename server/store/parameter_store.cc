@@ -6,6 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "common/base/error_kind.h"
 #include "common/base/status_macros.h"
+#include "common/config/asynchrony.h"
 #include "common/config/optimizer_arrays.h"
 #include "common/placement/initializer.h"
 #include "common/wire/non_finite.h"
@@ -48,7 +49,7 @@ absl::Status StoredChunk::ApplySum(float scale, const UpdateRate& rate) {
   CountUpdate(rate);
   const auto apply = [&] {
     mutex.AssertHeld();  // clang's analysis looks at a lambda by itself
-    return ApplyRun(0, info_.size, /*sum=*/nullptr, sum_, scale, rate);
+    return ApplyRun(0, info_.size, /*sum=*/nullptr, sum_, scale, rate, /*sent=*/nullptr);
   };
   return Updated(Rounded(rate, apply), rate.iteration);
 }
@@ -63,28 +64,37 @@ absl::Status StoredChunk::ApplySumAndGradient(const Segments& gradient, Encoding
   return Apply(sum_, gradient, encoding, scale, rate);
 }
 
-absl::Status StoredChunk::SetState(const ChunkClock& clock, const Segments& data) {
+absl::Status StoredChunk::SetState(const ChunkClock& clock,
+                                   const std::vector<uint64_t>& sent_versions,
+                                   const Segments& data) {
   const size_t array_bytes = info_.size * sizeof(float);
-  const size_t expected = arrays() * array_bytes;
+  const size_t own_arrays = arrays();
+  const size_t expected = (own_arrays + sent_.workers()) * array_bytes;
   if (const size_t bytes = SegmentsSize(data); bytes != expected) {
     return absl::InvalidArgumentError(absl::StrCat("the state of chunk ", info_.id, " has ", bytes,
                                                    " bytes instead of ", expected));
+  }
+  if (sent_versions.size() != sent_.workers()) {
+    return absl::InvalidArgumentError(absl::StrCat("the state of chunk ", info_.id,
+                                                   " has what was sent to ", sent_versions.size(),
+                                                   " workers instead of ", sent_.workers()));
   }
   size_t offset = 0;  // in all arrays together
   for (absl::Span<const char> piece : data) {
     while (!piece.empty()) {
       const size_t in_array = offset % array_bytes;
       const size_t count = std::min(piece.size(), array_bytes - in_array);
-      std::memcpy(
-          reinterpret_cast<char*>(mutable_array(static_cast<int>(offset / array_bytes)).data()) +
-              in_array,
-          piece.data(), count);
+      const size_t index = offset / array_bytes;
+      float* const array = index < own_arrays ? mutable_array(static_cast<int>(index)).data()
+                                              : sent_.mutable_copy(index - own_arrays);
+      std::memcpy(reinterpret_cast<char*>(array) + in_array, piece.data(), count);
       piece.remove_prefix(count);
       offset += count;
     }
   }
   clock_ = clock;
   if (rounding_.has_value()) rounding_->Forget();
+  sent_.SetVersions(sent_versions);
   return absl::OkStatus();
 }
 
@@ -109,10 +119,12 @@ absl::Status StoredChunk::Apply(const float* sum, const Segments& gradient, Enco
     });
     if (bad >= 0) return OutOfRange("the sum of the gradients", bad, rate.iteration);
   }
+  sent_.Keep(rate.sent_to, parameters_, clock_.version);
+  const float* const sent = sent_.Find(rate.worker, rate.base_version);
   CountUpdate(rate);
   const auto apply = [&](int64_t first, const UnalignedFloat* floats, int64_t count) {
     mutex.AssertHeld();  // clang's analysis looks at a lambda by itself
-    return ApplyRun(first, count, sum, floats, scale, rate);
+    return ApplyRun(first, count, sum, floats, scale, rate, sent);
   };
   return Updated(Rounded(rate, [&] { return first_bad(apply); }), rate.iteration);
 }
@@ -143,12 +155,13 @@ void StoredChunk::CountUpdate(const UpdateRate& rate) {
 }
 
 int64_t StoredChunk::ApplyRun(int64_t first, int64_t count, const float* sum,
-                              const UnalignedFloat* gradient, float scale, const UpdateRate& rate) {
+                              const UnalignedFloat* gradient, float scale, const UpdateRate& rate,
+                              const float* sent) {
   const bool sets = is_buffer_ || rate.assigned.has_value();
   const absl::Span<float> set_array =
       mutable_array(rate.assigned.has_value() ? static_cast<int>(rate.assigned->array) : 0);
   const UpdateNumbers numbers = optimizer_->NumbersOf(rate.iteration, rate.pushed);
-  const bool is_per_worker = slots_.size() > static_cast<size_t>(optimizer_->slots());
+  const bool is_per_worker = optimizer_arrays() > static_cast<size_t>(optimizer_->slots());
   const size_t first_slot = is_per_worker ? rate.worker * optimizer_->slots() : 0;
   int64_t bad = -1;
   for (int64_t begin = first; begin < first + count; begin += kCheckedElements) {
@@ -160,6 +173,8 @@ int64_t StoredChunk::ApplyRun(int64_t first, int64_t count, const float* sum,
     if (sum != nullptr) run.sum = sum + begin;
     if (sets) {
       std::memcpy(set_array.data() + begin, gradient + (begin - first), size * sizeof(float));
+    } else if (correction_ != nullptr) {
+      ApplyCorrected(run, begin, gradient + (begin - first), scale, numbers, sent);
     } else {
       optimizer_->Apply(run, gradient + (begin - first), scale, numbers,
                         static_cast<int64_t>(clock_.steps));
@@ -169,9 +184,25 @@ int64_t StoredChunk::ApplyRun(int64_t first, int64_t count, const float* sum,
     for (int slot = 0; slot < optimizer_->slots() && in_run < 0; ++slot) {
       in_run = FindNonFinite(run.slots[slot], size);
     }
+    if (has_mean_square() && in_run < 0) in_run = FindNonFinite(slots_.back() + begin, size);
     if (in_run >= 0) bad = begin + in_run;
   }
   return bad;
+}
+
+void StoredChunk::ApplyCorrected(const OptimizerSpan& run, int64_t begin,
+                                 const UnalignedFloat* gradient, float scale,
+                                 const UpdateNumbers& numbers, const float* sent) {
+  const auto size = static_cast<int64_t>(run.parameters.size());
+  float* const parameters = run.parameters.data();
+  float* const mean_square = has_mean_square() ? slots_.back() + begin : nullptr;
+  float corrected[kCheckedElements];
+  float before[kCheckedElements];
+  correction_->Correct(gradient, scale, parameters, sent == nullptr ? nullptr : sent + begin,
+                       mean_square, corrected, size);
+  if (correction_->needs_steps()) std::copy_n(parameters, size, before);
+  optimizer_->Apply(run, corrected, /*scale=*/1, numbers, static_cast<int64_t>(clock_.steps));
+  if (correction_->needs_steps()) Correction::TakeSteps(before, parameters, mean_square, size);
 }
 
 absl::Status StoredChunk::Updated(int64_t bad, int64_t iteration) const {
@@ -206,6 +237,12 @@ absl::StatusOr<std::unique_ptr<ParameterStore>> ParameterStore::Create(const Pla
   RETURN_IF_ERROR(allocate(store->parameters_));
   store->state_.resize(arrays);
   for (FloatBuffer& array : store->state_) RETURN_IF_ERROR(allocate(array));
+  const Asynchrony::Correction correction = CorrectionOf(config.proto());
+  if (correction != Asynchrony::NONE) {
+    store->correction_.emplace(correction, LambdaOf(config.proto().update().asynchrony()));
+    store->sent_.resize(config.workers());
+    for (FloatBuffer& sent : store->sent_) RETURN_IF_ERROR(allocate(sent));
+  }
   // Otherwise each gradient is an update by itself and is applied as received.
   if ((config.is_synchronous() && config.workers() > 1) || config.clips_mean()) {
     RETURN_IF_ERROR(allocate(store->sums_));
@@ -217,24 +254,28 @@ absl::StatusOr<std::unique_ptr<ParameterStore>> ParameterStore::Create(const Pla
     const absl::Span<float> parameters =
         store->parameters_.span().subspan(chunk.shard_offset, chunk.size);
     const Tensor& tensor = config.model().tensors()[chunk.tensor];
-    std::vector<float*> of_chunk;
+    const bool is_trained = tensor.role == TensorRole::kParameter;
+    const auto of_chunk = [&](std::vector<FloatBuffer>& buffers, size_t count) {
+      std::vector<float*> arrays;
+      for (size_t i = 0; i < count && is_trained; ++i) {
+        arrays.push_back(buffers[i].data() + chunk.shard_offset);
+      }
+      return arrays;
+    };
     std::optional<UpdateRounding> rounding;
-    if (tensor.role == TensorRole::kParameter) {
-      for (int slot = 0; slot < slots; ++slot) {
-        of_chunk.push_back(store->state_[slot].data() + chunk.shard_offset);
-      }
-      if (exchange.has_update_encoding()) {
-        rounding.emplace(exchange.update_encoding(),
-                         store->state_.back().span().subspan(chunk.shard_offset, chunk.size));
-      }
+    if (is_trained && exchange.has_update_encoding()) {
+      rounding.emplace(exchange.update_encoding(),
+                       store->state_.back().span().subspan(chunk.shard_offset, chunk.size));
     }
     InitializeParameters(config.proto().training().seed(), tensor, chunk.begin, parameters);
     float* const sum =
         store->sums_.data() == nullptr ? nullptr : store->sums_.data() + chunk.shard_offset;
     store->index_of_[id] = static_cast<int>(store->chunks_.size());
-    store->chunks_.emplace_back(chunk, tensor, config.MustBeFinite(chunk), config.is_from_workers(),
-                                parameters, std::move(of_chunk), std::move(rounding), sum,
-                                &store->optimizers_->Of(chunk.tensor), &store->counters_);
+    store->chunks_.emplace_back(
+        chunk, tensor, config.MustBeFinite(chunk), config.is_from_workers(), parameters,
+        of_chunk(store->state_, slots), std::move(rounding), sum,
+        of_chunk(store->sent_, store->sent_.size()), &store->optimizers_->Of(chunk.tensor),
+        is_trained && store->correction_ ? &*store->correction_ : nullptr, &store->counters_);
   }
   return store;
 }

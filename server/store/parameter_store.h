@@ -24,7 +24,9 @@
 #include "common/placement/planned_config.h"
 #include "common/wire/chunk_codec.h"
 #include "common/wire/encoding.h"
+#include "server/store/correction.h"
 #include "server/store/registered_states.h"
+#include "server/store/sent_parameters.h"
 #include "server/store/shard_counters.h"
 #include "server/store/square_sum.h"
 #include "server/store/update_rounding.h"
@@ -46,6 +48,10 @@ struct UpdateRate {
   uint32_t worker = 0;
   // Otherwise the optimizer is applied.
   std::optional<Assignment> assigned = {};
+  // With a correction: the version that the gradient was computed from, and who was sent the chunk
+  // as it was before the update.
+  uint64_t base_version = 0;
+  SentParameters::Ranks sent_to = {};
 };
 
 // The square of the norm of an iteration's mean gradient over the whole model, on which the slots
@@ -72,7 +78,8 @@ class StoredChunk {
   // All objects that the arguments refer to must outlive the chunk.
   StoredChunk(const Chunk& info, const Tensor& tensor, bool must_be_finite, bool begins_empty,
               absl::Span<float> parameters, std::vector<float*> slots,
-              std::optional<UpdateRounding> rounding, float* sum, const Optimizer* optimizer,
+              std::optional<UpdateRounding> rounding, float* sum, std::vector<float*> sent,
+              const Optimizer* optimizer, const Correction* correction,
               ShardCounters* counters)
       : info_(info),
         tensor_name_(tensor.name),
@@ -85,7 +92,9 @@ class StoredChunk {
         arrays_(1 + static_cast<int>(slots_.size()) + (rounding_.has_value() ? 1 : 0)),
         sum_(sum),
         optimizer_(optimizer),
-        counters_(counters) {}
+        correction_(correction),
+        counters_(counters),
+        sent_(std::move(sent), info.size) {}
 
   // Guards everything in the chunk that changes. Acquired before any other lock of the server.
   absl::Mutex mutex;
@@ -121,8 +130,13 @@ class StoredChunk {
                                  : absl::Span<const char>();
   }
 
+  // What the workers were sent, for the correction of their gradients. Note is told of each reply
+  // and each pull of theirs, under the lock under which its content is read.
+  const SentParameters& sent() const ABSL_SHARED_LOCKS_REQUIRED(mutex) { return sent_; }
+
   // The arrays of the chunk's state: the parameters, then the optimizer's or, with a velocity for
-  // each worker, those of one after another, and last the residual of rounded updates.
+  // each worker, those of one after another, then the mean square of a correction that has one, and
+  // the residual of rounded updates.
   int arrays() const { return arrays_; }
   absl::Span<const float> array(int index) const ABSL_SHARED_LOCKS_REQUIRED(mutex) {
     return ArrayAt(index);
@@ -130,10 +144,11 @@ class StoredChunk {
   absl::Span<float> mutable_array(int index) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex) {
     return ArrayAt(index);
   }
-  // Replaces the whole state by the arrays in `data`, one after another, as little-endian float32.
-  // Errors: INVALID_ARGUMENT if its length is another; then nothing has changed.
-  absl::Status SetState(const ChunkClock& clock, const Segments& data)
-      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex);
+  // Replaces the whole state by the arrays in `data`, one after another, as little-endian float32:
+  // those above, and what was sent to each worker, if it is kept, of these versions. Errors:
+  // INVALID_ARGUMENT if there are more or fewer; then nothing has changed.
+  absl::Status SetState(const ChunkClock& clock, const std::vector<uint64_t>& sent_versions,
+                        const Segments& data) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex);
 
   // Sets the sum to a gradient, or adds one to it. The functions that use the sum require a store
   // with sums (see ParameterStore::Create).
@@ -170,10 +185,20 @@ class StoredChunk {
   // then, or -1, and rounds what it has changed.
   int64_t Rounded(const UpdateRate& rate, absl::FunctionRef<int64_t()> update)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex);
-  // Updates `count` elements from `first` on; `sum` is the chunk's, or null. Returns the first
-  // element that is not finite then, or -1.
+  // Updates `count` elements from `first` on; `sum` is the chunk's, or null, and `sent` is what the
+  // worker computed the gradient from, or null. Returns the first element that is not finite then,
+  // or -1.
   int64_t ApplyRun(int64_t first, int64_t count, const float* sum, const UnalignedFloat* gradient,
-                   float scale, const UpdateRate& rate) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex);
+                   float scale, const UpdateRate& rate, const float* sent)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex);
+  // Applies the optimizer to elements of which there are at most kCheckedElements, from `begin` on,
+  // with a gradient that is corrected first.
+  void ApplyCorrected(const OptimizerSpan& run, int64_t begin, const UnalignedFloat* gradient,
+                      float scale, const UpdateNumbers& numbers, const float* sent)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex);
+  // The arrays of the optimizer's state, and the mean square of the correction behind them.
+  size_t optimizer_arrays() const { return slots_.size() - (has_mean_square() ? 1 : 0); }
+  bool has_mean_square() const { return correction_ != nullptr && correction_->has_mean_square(); }
   // Returns what an update has come to that left element `bad` not finite, or none where it is -1.
   absl::Status Updated(int64_t bad, int64_t iteration) const;
   absl::Status OutOfRange(absl::string_view what, int64_t element, int64_t iteration) const;
@@ -189,8 +214,10 @@ class StoredChunk {
   const int arrays_;
   float* const sum_;
   const Optimizer* const optimizer_;
+  const Correction* const correction_;  // null if gradients are applied as they are
   ShardCounters* const counters_;
   ChunkClock clock_ ABSL_GUARDED_BY(mutex);
+  SentParameters sent_ ABSL_GUARDED_BY(mutex);
 };
 
 // All parameters that a shard owns, by chunk. Each chunk has a mutex of its own, and the list of
@@ -244,8 +271,11 @@ class ParameterStore {
   ParameterStore() = default;
 
   std::unique_ptr<const TensorOptimizers> optimizers_;
+  std::optional<const Correction> correction_;
   FloatBuffer parameters_;
-  std::vector<FloatBuffer> state_;  // the optimizer's arrays and, if there is one, the residual
+  // The optimizer's arrays, the mean square of a correction, and the residual of rounded updates.
+  std::vector<FloatBuffer> state_;
+  std::vector<FloatBuffer> sent_;  // by rank, with a correction
   FloatBuffer sums_;
   ShardCounters counters_;
   RegisteredStates registered_states_;

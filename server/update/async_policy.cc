@@ -97,6 +97,10 @@ absl::Status AsyncPolicy::Apply(int index, History& history, Gradient gradient) 
         static_cast<float>(chunk.LearningRate(change.rate) / (1 + header.staleness));
   }
   if (header.assigned.has_value()) change.rate.assigned = {.array = *header.assigned};
+  if (header.has_data() && chunk.sent().are_kept()) {
+    change.rate.base_version = header.base_version;
+    change.rate.sent_to = chunk.sent().NotedBut(header.worker);
+  }
   if (header.has_data()) {
     change.encoding = static_cast<Encoding>(header.encoding);
     change.scale = 1.0f / header.weight;

@@ -314,12 +314,13 @@ absl::Status PsProcess::Leave(int slot, const LeaveRequest& request) {
   return shard->Leave(request);
 }
 
-absl::StatusOr<std::vector<PsProcess::Pulled>> PsProcess::Pull(int slot) {
+absl::StatusOr<std::vector<PsProcess::Pulled>> PsProcess::Pull(int slot, uint32_t rank) {
   ASSIGN_OR_RETURN(const std::shared_ptr<Shard> shard, PrimaryOf(slot));
   std::vector<Pulled> pulled;
   for (StoredChunk& chunk : shard->store().chunks()) {
     absl::ReaderMutexLock lock(&chunk.mutex);
     const auto parameters = chunk.parameters();
+    chunk.sent().Note(rank);
     pulled.push_back({.chunk = chunk.info().id,
                       .version = chunk.version(),
                       .iteration = chunk.clock().iteration,
@@ -410,6 +411,7 @@ absl::StatusOr<ReplicaReceipt> PsProcess::TakeReplica(int slot, uint64_t view, u
   ReplicaMessage taken = message;
   if (context_.plant == Plant::kForgetsNorms) taken.header.clear_squared_norm();
   if (context_.plant == Plant::kForgetsSets) taken.header.clear_quorum();
+  if (context_.plant == Plant::kForgetsSent) taken.header.clear_sent_to();
   ASSIGN_OR_RETURN(ReplicaReceipt receipt, copy->Take(view, sender, taken));
   ParameterStore& store = copy->store();
   context_.oracle.CopyConfirmed(number, store.chunks()[store.IndexOf(message.header.chunk())]);

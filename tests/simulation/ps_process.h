@@ -51,7 +51,7 @@ class PsProcess final : public ReplicaTransport, public AgreementTransport, priv
   // What workers ask for. UNAVAILABLE if this process is not primary of the slot.
   absl::StatusOr<JoinResponse> Join(int slot, const JoinRequest& request);
   absl::Status Leave(int slot, const LeaveRequest& request);
-  absl::StatusOr<std::vector<Pulled>> Pull(int slot);
+  absl::StatusOr<std::vector<Pulled>> Pull(int slot, uint32_t rank);
   // A worker has opened a stream to push on. The connection's side 1 is here.
   std::shared_ptr<PushStream> OpenStream(int slot, uint32_t rank, uint64_t incarnation,
                                          std::shared_ptr<Connection> connection);

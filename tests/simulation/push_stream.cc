@@ -153,6 +153,7 @@ void PushStream::WriteNext() {
       data.resize(EncodedBytes(encoding, chunk.info().size));
       Encode(encoding, chunk.parameters(), data.data());
     }
+    if (!is_deferred && !next.dropped) chunk.sent().Note(rank_);
   }
   if (is_deferred) {
     if (next.base_version.has_value()) owed_[next.chunk] = *next.base_version;

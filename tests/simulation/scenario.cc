@@ -28,9 +28,10 @@ constexpr uint64_t kAssignSeed = 0xbf58476d1ce4e5b9;
 constexpr uint64_t kLastingSeed = 0x94d049bb133111eb;
 // And whether workers that push at their own pace keep within a bound.
 constexpr uint64_t kSspSeed = 0xe7037ed1a0b428db;
-
 // And whether an update waits for some of the workers only.
 constexpr uint64_t kQuorumSeed = 0xd1b54a32d192ed03;
+// And what becomes of stale gradients.
+constexpr uint64_t kStaleSeed = 0x2545f4914f6cdd1d;
 
 // And what local steps and replies in few bits bring.
 constexpr uint64_t kLocalSeed = 0x8cb92ba72f3d8dd7;
@@ -64,7 +65,7 @@ std::string DrawRecovery(const Scenario& scenario, Dice& dice) {
   if (scenario.has_checkpoints) {
     absl::StrAppend(&text, "\n  checkpoint { folder: \"/checkpoints\" keep: ", dice.Int(2, 4));
     // A chunk of 64 bytes has up to three arrays of optimizer state, or a velocity for each worker,
-    // and one of what the rounding of updates loses.
+    // the mean square of a correction, and what the rounding of updates loses.
     const int arrays = 2 + std::max(3, scenario.workers);
     if (dice.Once(2)) absl::StrAppend(&text, " buffer_bytes: ", 64 * arrays * dice.Int(1, 3));
     if (scenario.sync && !dice.Once(4)) {
@@ -92,6 +93,12 @@ std::string DrawGradientEncoding(bool has_half, Dice dice) {
   return absl::StrCat(" gradient_encoding: ", dice.Pick({"INT8", "INT4", "E3M0"}),
                       dice.Once(3) ? "" : " error_feedback: true",
                       dice.Once(2) ? " gradient_rounding: STOCHASTIC" : "");
+}
+
+std::string DrawCorrection(Dice& dice) {
+  return absl::StrCat(" asynchrony { correction: ",
+                      dice.Pick({"DELAY_COMPENSATION", "ADAPTIVE_DELAY_COMPENSATION", "GAP_AWARE"}),
+                      dice.Once(2) ? " rate: BY_STALENESS" : "", " }");
 }
 
 }  // namespace
@@ -123,7 +130,8 @@ const std::vector<Plant>& AllPlants() {
                                                       Plant::kAllowsStaleness,
                                                       Plant::kForgetsSets,
                                                       Plant::kMixesSets,
-                                                      Plant::kIgnoresLate};
+                                                      Plant::kIgnoresLate,
+                                                      Plant::kForgetsSent};
   return plants;
 }
 
@@ -185,6 +193,8 @@ std::string PlantName(Plant plant) {
       return "mixes_sets";
     case Plant::kIgnoresLate:
       return "ignores_late";
+    case Plant::kForgetsSent:
+      return "forgets_sent";
   }
   return "";
 }
@@ -244,6 +254,8 @@ Scenario DrawScenario(uint64_t seed, const Extent& most) {
   const bool rounds_updates = scenario.sync && !scenario.from_workers && local_dice.Once(5);
   Dice clip_dice(seed ^ kClipSeed);
   scenario.clips = scenario.sync && clip_dice.Once(3);
+  Dice stale_dice(seed ^ kStaleSeed);
+  scenario.corrects = !scenario.sync && scenario.workers > 1 && stale_dice.Once(2);
   const int batch = dice.Int(2, 4);
   const int images = batch * scenario.workers * dice.Int(1, 6) + dice.Int(0, 5);
   std::string shards;
@@ -262,6 +274,7 @@ Scenario DrawScenario(uint64_t seed, const Extent& most) {
       : scenario.sync      ? "SYNC"
       : scenario.staleness ? absl::StrCat("SSP staleness: ", *scenario.staleness)
                            : "ASYNC",
+      scenario.corrects ? DrawCorrection(stale_dice) : "",
       deterministic ? " deterministic: true" : "", dice.Once(6) ? " clip_value: 0.5" : "",
       scenario.clips ? absl::StrCat(" clip_global_norm: ", clip_dice.Scale(0.1, 1000)) : "", " }\n",
       "optimizer { kind: ",

@@ -35,6 +35,7 @@ enum class Plant {
   kForgetsSets,            // a replica does not learn whose gradients count (QUORUM)
   kMixesSets,              // a slot counts who has arrived there, beside those agreed on
   kIgnoresLate,            // a shard does not answer a push that is dropped
+  kForgetsSent,            // a replica does not keep what workers were sent
   // What recovery was once found to do.
   kGivesUpLostSlots,  // a worker waits for a slot that nobody holds only as long as for a shard
   kHidesUnreachable,  // a primary does not say that it cannot reach its replica
@@ -106,6 +107,7 @@ struct Scenario {
   int replicas = 0;
   bool clips = false;         // the mean gradient by its norm
   bool weighs = false;        // gradients count by weights, as those of local steps do
+  bool corrects = false;      // stale gradients
   int iterations = 10;        // 0: the training has epochs
   bool from_workers = false;  // they bring the model, and their programs know when training ends
   // With from_workers: every so-many-th exchange assigns values. 0: only the first one does.

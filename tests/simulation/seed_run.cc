@@ -185,6 +185,8 @@ bool MayShow(Plant plant, const Scenario& scenario) {
       return scenario.quorum.has_value() && scenario.slots > 1;
     case Plant::kIgnoresLate:
       return scenario.quorum.has_value();
+    case Plant::kForgetsSent:
+      return scenario.replicas > 0 && scenario.corrects;
     case Plant::kSettlesEarly:
       return scenario.config.find("error_feedback") != std::string::npos;
     case Plant::kGivesThirdSlot:

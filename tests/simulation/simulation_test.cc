@@ -51,6 +51,10 @@ TEST_CASE("a run keeps what recovery promises, whatever befalls it") {
   CHECK(coverage.norms > 100);
   CHECK(coverage.bounded > 1000);
   CHECK(coverage.dropped > 1000);
+  CHECK(coverage.corrected > 10000);
+  // Only what was sent just before the end of a primary is not known to the next one.
+  CHECK(coverage.uncorrected > 0);
+  CHECK(coverage.uncorrected < coverage.corrected / 100);
 }
 
 TEST_CASE("a seed gives the same run each time") {

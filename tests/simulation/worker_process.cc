@@ -439,6 +439,7 @@ std::string WorkerProcess::Gradient(const GradientHeader& header) {
     push.gradient = std::move(taken->arrives);
     push.weight = header.weight;
     push.share = share_;
+    if (context_.scenario.corrects) push.read = parameters_[header.chunk];
   }
   if (header.onlooks) return data;
   context_.oracle.Pushed(context_.oracle.Generation(view_.generation()), rank_, header.iteration,

@@ -146,8 +146,8 @@ void WorkerTransport::Pull(int index, std::function<void(const Answer&)> done) {
   connection->OnBroken(0, [done](const absl::Status& status) {
     done(status.ok() ? absl::UnavailableError("it ended") : status);
   });
-  connection->Send(0, [index, process, connection, done, context = &context_] {
-    const auto pulled = context->ps(process)->Pull(index);
+  connection->Send(0, [index, process, connection, done, rank = rank_, context = &context_] {
+    const auto pulled = context->ps(process)->Pull(index, rank);
     connection->Send(1, [connection, done, pulled] {
       connection->Close(0, absl::OkStatus());
       done(pulled);

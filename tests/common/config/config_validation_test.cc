@@ -6,7 +6,6 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_replace.h"
 #include "absl/strings/str_split.h"
-#include "common/config/asynchrony.h"
 #include "tests/common/config/config_fixture.h"
 
 namespace evenshard {
@@ -108,31 +107,6 @@ TEST_CASE("QUORUM needs to know how many, and nothing else does") {
   const auto all = valid("policy: QUORUM quorum: 2 grace: 3 late: CARRY");
   CHECK_FALSE(all.has_quorum());
   CHECK(all.fingerprint() == valid("policy: SYNC").fingerprint());
-}
-
-TEST_CASE("what becomes of stale gradients is said only where there are some") {
-  CHECK(ErrorWith("policy: SYNC", "policy: SYNC asynchrony { rate: CONSTANT }") ==
-        "f:11: update.asynchrony: has no effect with SYNC, allowed: only with ASYNC, and SSP with "
-        "staleness above 0");
-  CHECK(
-      ErrorWith("policy: SYNC", "policy: ASYNC asynchrony { velocity: SHARED }") ==
-      "f:11: update.asynchrony.velocity: is SHARED, allowed: only with optimizer.kind MOMENTUM and "
-      "NESTEROV, whose state is a velocity");
-  CHECK(ErrorWith("policy: SYNC", "policy: ASYNC asynchrony { rate: SLOW }") ==
-        "f:11: update.asynchrony.rate: is SLOW, allowed: BY_STALENESS, CONSTANT");
-}
-
-TEST_CASE("training that is known to diverge is warned of") {
-  const auto warning = [](const std::string& update, const std::string& optimizer) {
-    return AsynchronyWarning(
-        Valid(kConfig, {"update={" + update + "}", "optimizer={" + optimizer + "}"}).proto());
-  };
-  const std::string constant = "policy: ASYNC asynchrony { rate: CONSTANT }";
-  CHECK_THAT(warning(constant, "kind: ADAM"),
-             Catch::Contains("is CONSTANT with ADAM and 2 workers"));
-  CHECK(warning(constant, "kind: SGD").empty());
-  CHECK(warning("policy: ASYNC", "kind: ADAM").empty());
-  CHECK(warning("policy: SYNC", "kind: ADAM").empty());
 }
 
 TEST_CASE("all unknown fields are reported together, at any depth and in lists") {

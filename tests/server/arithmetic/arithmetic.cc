@@ -16,6 +16,7 @@
 #include "common/wire/half_width.h"
 #include "common/wire/non_finite.h"
 #include "server/store/aggregate.h"
+#include "server/store/correction.h"
 #include "server/store/square_sum.h"
 
 namespace evenshard {
@@ -111,6 +112,28 @@ void RunSum(std::mt19937& random) {
   digest.Print("sum");
 }
 
+void RunCorrections(std::mt19937& random) {
+  for (int kind = 1; kind <= Asynchrony::Correction_MAX; ++kind) {
+    const auto correction = static_cast<Asynchrony::Correction>(kind);
+    Floats mean_square(kElements);
+    Floats corrected(kElements);
+    Digest digest;
+    for (int update = 0; update < 4; ++update) {
+      const Floats before = Numbers(random, /*huge=*/false), after = Numbers(random, false);
+      const Floats gradient = Numbers(random, false), sent = Numbers(random, false);
+      const Correction rule(correction, /*lambda=*/0.37f);
+      rule.Correct(gradient.data(), 1.0f / 3, before.data(), sent.data(), mean_square.data(),
+                   corrected.data(), kElements);
+      if (rule.needs_steps()) {
+        Correction::TakeSteps(before.data(), after.data(), mean_square.data(), kElements);
+      }
+      digest.Add(corrected);
+      digest.Add(mean_square);
+    }
+    digest.Print(Asynchrony::Correction_Name(correction));
+  }
+}
+
 void RunSquares(std::mt19937& random) {
   Digest digest;
   for (const bool huge :
@@ -200,6 +223,7 @@ int main(int argc, char** argv) {
   evenshard::RunOptimizers(random);
   evenshard::RunSum(random);
   evenshard::RunSquares(random);
+  evenshard::RunCorrections(random);
   evenshard::RunSearch(random);
   evenshard::RunFormat("BFLOAT16", evenshard::Bfloat16(), seed);
   evenshard::RunBlocks("INT8", evenshard::Int8(), seed);

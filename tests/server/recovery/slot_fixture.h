@@ -101,6 +101,7 @@ class Loopback final : public ReplicaTransport {
 struct SlotState {
   std::vector<std::vector<float>> arrays;
   std::vector<ChunkClock> clocks;
+  std::vector<std::vector<uint64_t>> sent_versions;
   friend bool operator==(const SlotState&, const SlotState&) = default;
 };
 
@@ -111,6 +112,11 @@ inline SlotState StateOf(ParameterStore& store) {
     for (int i = 0; i < chunk.arrays(); ++i) {
       state.arrays.emplace_back(chunk.array(i).begin(), chunk.array(i).end());
     }
+    const SentParameters& sent = chunk.sent();
+    for (size_t rank = 0; rank < sent.workers(); ++rank) {
+      state.arrays.emplace_back(sent.copy(rank).begin(), sent.copy(rank).end());
+    }
+    state.sent_versions.push_back(sent.versions());
     state.clocks.push_back(chunk.clock());
   }
   return state;
@@ -247,10 +253,19 @@ class SlotFixture {
                                 .incarnation = view.worker(rank).incarnation(),
                                 .iteration = iteration,
                                 .chunk = chunk.id,
+                                .base_version = held[{rank, chunk.id}],
                                 .encoding = encoding,
                                 .view = shard.view()};
     return shard.Push(*SessionOf(shard, rank), Gradient{header, std::move(data), owner},
                       sinks[rank]);
+  }
+  // Sends a worker every chunk of a slot as it is, from which its next pushes are computed.
+  void Send(int slot, int rank) {
+    for (StoredChunk& chunk : Primary(slot)->store().chunks()) {
+      absl::ReaderMutexLock lock(&chunk.mutex);
+      chunk.sent().Note(rank);
+      held[{rank, chunk.info().id}] = chunk.version();
+    }
   }
   std::shared_ptr<WorkerSession> SessionOf(Shard& shard, int rank) {
     auto& session = sessions[{shard.incarnation(), rank}];
@@ -307,6 +322,7 @@ class SlotFixture {
   std::map<int, std::unique_ptr<SlotHost>> hosts;  // by process
   // By the shard's incarnation: a later shard may have an earlier one's address.
   std::map<std::pair<uint64_t, int>, std::shared_ptr<WorkerSession>> sessions;
+  std::map<std::pair<int, uint32_t>, uint64_t> held;  // by rank and chunk: the version
   View view;
 };
 

@@ -46,6 +46,40 @@ TEST_CASE_METHOD(HostFixture,
   CHECK(CopyState(1, 0) == PrimaryState(0));
 }
 
+TEST_CASE_METHOD(HostFixture, "a replica corrects stale gradients as its primary did") {
+  const std::string correction =
+      GENERATE("DELAY_COMPENSATION", "ADAPTIVE_DELAY_COMPENSATION", "GAP_AWARE");
+  const bool is_filled = GENERATE(false, true);
+  CAPTURE(correction, is_filled);
+  Start({"update={policy: ASYNC asynchrony { correction: " + correction + " }}",
+         "optimizer={kind: MOMENTUM learning_rate: 0.125}"});
+  Roles(0, Process(0, 10), Process(1, 11), is_filled);
+  Roles(1, Process(1, 11), Process(0, 10), true);
+  Publish();
+  for (const int rank : {0, 1}) Send(0, rank);
+  for (uint64_t iteration = 0; iteration < 3; ++iteration) {
+    Train(0, iteration);
+    net.Run();
+    Send(0, static_cast<int>(iteration % 2));
+  }
+  const SlotState before = PrimaryState(0);
+  CHECK(before.sent_versions[0] != std::vector<uint64_t>(2, SentParameters::kNoVersion));
+  Kill(0);
+  Roles(0, Process(1, 11), kNobody, false);
+  Publish();
+  CHECK(PrimaryState(0) == before);
+  // It knows what worker 1 was sent before the last update, and not that worker 0 was sent that.
+  const auto corrects = [&](int rank) {
+    StoredChunk& chunk = Primary(0)->store().chunks()[0];
+    absl::ReaderMutexLock lock(&chunk.mutex);
+    return chunk.sent().Find(rank, held[{rank, chunk.info().id}]) != nullptr;
+  };
+  CHECK_FALSE(corrects(0));
+  CHECK(corrects(1));
+  Train(0, 3);
+  CHECK(PrimaryState(0).clocks[0].version == 8);
+}
+
 class CountedNorms final : public AgreementTransport {
  public:
   void Report(const ProcessId&, const AgreementReport& report, AgreementDecider::Answer) override {

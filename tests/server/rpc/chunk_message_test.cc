@@ -2,6 +2,7 @@
 
 #include <catch2/catch.hpp>
 #include <cstring>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -46,11 +47,18 @@ struct Fixture : ShardFixture {
     CHECK(deferred.empty());
     return message;
   }
+  // A state of the chunk that SetState takes.
+  Segments AllArrays(const StoredChunk& chunk) {
+    zeros.resize((chunk.arrays() + 2) * chunk.info().size);
+    return {{reinterpret_cast<const char*>(zeros.data()), zeros.size() * sizeof(float)}};
+  }
   const void* StoredParameters() {
     StoredChunk& chunk = shard->store().chunks()[0];
     absl::MutexLock lock(&chunk.mutex);
     return chunk.parameters().data();
   }
+
+  std::vector<float> zeros;
 };
 
 }  // namespace
@@ -96,7 +104,7 @@ TEST_CASE_METHOD(Fixture, "a reply has the run's encoding, a Pull the one that w
   CHECK(reply.header.encoding == FLOAT16);
   CHECK(SegmentsSize(reply.data) == 4 * 2);
   grpc::ByteBuffer bytes =
-      PullMessage(shard.get(), shard->store().chunks()[0], /*array=*/0, FLOAT32);
+      PullMessage(shard.get(), shard->store().chunks()[0], /*array=*/0, FLOAT32, std::nullopt);
   const ReceivedMessage message(&bytes);
   std::string joined;
   for (const auto& segment : message.segments()) joined.append(segment.data(), segment.size());
@@ -148,11 +156,40 @@ TEST_CASE_METHOD(Fixture, "replies share a message, with and without data") {
   CHECK(second.Floats() == Parameters());
 }
 
+TEST_CASE_METHOD(Fixture, "a worker is noted for what it was sent, however it was") {
+  Start(2, {"update={policy: ASYNC asynchrony { correction: GAP_AWARE }}"});
+  StoredChunk& chunk = shard->store().chunks()[0];
+  const auto noted = [&] {
+    absl::MutexLock lock(&chunk.mutex);
+    const SentParameters::Ranks ranks = chunk.sent().NotedBut(/*pusher=*/1);
+    // Nobody is noted any more.
+    chunk.SetState(chunk.clock(), chunk.sent().versions(), AllArrays(chunk)).IgnoreError();
+    CHECK(chunk.sent().NotedBut(1).empty());
+    return !ranks.empty();
+  };
+  Reply();
+  CHECK(noted());
+  // It has this version already.
+  MessageOf({{.chunk = 0, .iteration = 0, .base_version = 0}});
+  CHECK(noted());
+  // What is in its memory was noted when it was written.
+  Reply(/*written_version=*/0);
+  CHECK_FALSE(noted());
+  const auto pull = [&](int array, std::optional<uint32_t> worker) {
+    PullMessage(shard.get(), chunk, array, FLOAT32, worker);
+    return noted();
+  };
+  CHECK(pull(0, 0));
+  CHECK_FALSE(pull(1, 0));
+  CHECK_FALSE(pull(0, std::nullopt));
+  CHECK_FALSE(pull(0, 99));  // a stranger's
+}
+
 TEST_CASE_METHOD(Fixture, "replies are counted for shard and worker, Pulls for the shard alone") {
   Start(2);
   Reply();
   Reply(/*written_version=*/0);  // these bytes have been written
-  PullMessage(shard.get(), shard->store().chunks()[0], /*array=*/0, FLOAT16);
+  PullMessage(shard.get(), shard->store().chunks()[0], /*array=*/0, FLOAT16, std::nullopt);
   const ShardStats stats = shard->Stats();
   CHECK(stats.pulls() == 3);
   CHECK(stats.bytes_out() == 16 + 16 + 8);

@@ -45,14 +45,25 @@ TEST_CASE_METHOD(Fixture, "a shard reads gradients and writes parameters in the 
   CHECK(reinterpret_cast<const float*>(gradient[0].data())[0] == 5);
 
   REQUIRE(Push(0, 0, {1, 2, 3, 4}).ok());
-  CHECK((*buffers)->Write(*config, chunk, /*held_version=*/0) == 1);
+  CHECK((*buffers)->Write(*config, /*rank=*/0, chunk, /*held_version=*/0) == 1);
   const auto written = parameters.span().subspan(chunk.info().model_offset, chunk.info().size);
   CHECK(std::vector<float>(written.begin(), written.end()) == Parameters());
 
   // A worker that has this version keeps what it has.
   written[0] = 7;
-  CHECK((*buffers)->Write(*config, chunk, /*held_version=*/1) == 1);
+  CHECK((*buffers)->Write(*config, /*rank=*/0, chunk, /*held_version=*/1) == 1);
   CHECK(written[0] == 7);
+}
+
+TEST_CASE_METHOD(Fixture, "what is written is noted as sent to the worker") {
+  Start(2, {"update={policy: ASYNC asynchrony { correction: GAP_AWARE }}"});
+  Offer(config->model().buffer_size(), config->model().buffer_size());
+  const auto buffers = WorkerBuffers::Map(*config, request);
+  REQUIRE(buffers.ok());
+  StoredChunk& chunk = shard->store().chunks()[0];
+  (*buffers)->Write(*config, /*rank=*/1, chunk, /*held_version=*/0);
+  absl::MutexLock lock(&chunk.mutex);
+  CHECK(chunk.sent().NotedBut(/*pusher=*/0) == SentParameters::Ranks{1});
 }
 
 TEST_CASE_METHOD(Fixture, "a worker that offers no buffers shares none") {

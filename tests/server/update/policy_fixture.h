@@ -119,6 +119,7 @@ class PolicyFixture {
                           .incarnation = 1,
                           .iteration = iteration,
                           .chunk = store->chunks()[index].info().id,
+                          .base_version = base_version,
                           .skip = skip,
                           .encoding = FLOAT32,
                           .view = view,
@@ -217,6 +218,7 @@ class PolicyFixture {
   std::weak_ptr<const void> last_owner;  // of the latest push's data
   uint64_t view = 0;
   uint32_t staleness = 0;  // of later pushes
+  uint64_t base_version = 0;
   float start = 0;
   std::unique_ptr<Clipping> clipping;  // null unless the config clips the mean
   std::vector<AgreementReport> parts;  // as they were told

@@ -6,18 +6,34 @@
 #include "absl/strings/str_join.h"
 
 namespace evenshard {
+namespace {
+
+bool HaveSameBits(const std::vector<float>& a, const std::vector<float>& b) {
+  return a.size() == b.size() && std::memcmp(a.data(), b.data(), a.size() * sizeof(float)) == 0;
+}
+
+}  // namespace
 
 ChunkState ChunkState::Of(const StoredChunk& chunk) {
   ChunkState state{.clock = chunk.clock()};
   for (int i = 0; i < chunk.arrays(); ++i) {
     state.arrays.insert(state.arrays.end(), chunk.array(i).begin(), chunk.array(i).end());
   }
+  state.sent_versions = chunk.sent().versions();
+  for (size_t rank = 0; rank < chunk.sent().workers(); ++rank) {
+    const absl::Span<const float> sent = chunk.sent().copy(rank);
+    state.sent.insert(state.sent.end(), sent.begin(), sent.end());
+  }
   return state;
 }
 
 bool ChunkState::HasBitsOf(const ChunkState& other) const {
-  return arrays.size() == other.arrays.size() &&
-         std::memcmp(arrays.data(), other.arrays.data(), arrays.size() * sizeof(float)) == 0;
+  return HasWrittenBitsOf(other) && sent_versions == other.sent_versions &&
+         HaveSameBits(sent, other.sent);
+}
+
+bool ChunkState::HasWrittenBitsOf(const ChunkState& other) const {
+  return HaveSameBits(arrays, other.arrays);
 }
 
 ChunkClock ChunkState::Written() const {

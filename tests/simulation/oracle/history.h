@@ -19,10 +19,14 @@ namespace evenshard {
 struct ChunkState {
   ChunkClock clock;
   std::vector<float> arrays = {};  // the parameters, and then the optimizer's arrays
+  // What is kept of what each worker was sent: the versions, and one array after another.
+  std::vector<uint64_t> sent_versions = {};
+  std::vector<float> sent = {};
 
   static ChunkState Of(const StoredChunk& chunk) ABSL_SHARED_LOCKS_REQUIRED(chunk.mutex);
-  // Whether every bit of the arrays is the same.
+  // Whether every bit is the same: of all of it, and of what checkpoints have.
   bool HasBitsOf(const ChunkState& other) const;
+  bool HasWrittenBitsOf(const ChunkState& other) const;
   // The clock as checkpoints have it.
   ChunkClock Written() const;
   std::string Describe() const;
@@ -84,6 +88,7 @@ struct PushRecord {
   std::vector<float> gradient = {};
   float weight = 1;
   std::optional<Dealing::Share> share = {};
+  std::vector<float> read = {};  // the parameters from which the gradient was computed
 
   friend bool operator==(const PushRecord&, const PushRecord&) = default;
 };

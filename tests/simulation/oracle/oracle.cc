@@ -124,7 +124,7 @@ void Oracle::CheckStart(const Instance& instance, const std::string& checkpoint)
     }
     const ChunkState* recorded =
         Find(origin, id, [&](const ChunkState& other) { return other.Written() == state.clock; });
-    if (recorded == nullptr || !recorded->HasBitsOf(state)) {
+    if (recorded == nullptr || !recorded->HasWrittenBitsOf(state)) {
       return Violated(absl::StrCat(
           what, ": chunk ", id, " of checkpoint ", checkpoint, " at ", state.Describe(),
           recorded == nullptr ? " is not in the history" : " has other bits than the history"));
@@ -256,7 +256,11 @@ std::string Oracle::CheckUpdate(const Instance& instance, const StoredChunk& chu
       weights += push.weight;
       for (size_t i = 0; i < sum.size(); ++i) sum[i] += push.gradient[i];
     }
-    if (!copy.SetState(before.clock, BytesOf(before.arrays)).ok()) return "it has another size";
+    std::vector<float> arrays = before.arrays;
+    arrays.insert(arrays.end(), before.sent.begin(), before.sent.end());
+    if (!copy.SetState(before.clock, before.sent_versions, BytesOf(arrays)).ok()) {
+      return "it has another size";
+    }
     const UpdateRate& rate = record->rate;
     const float mean = 1.0f / weights;
     if (weights > 0 &&
@@ -272,7 +276,10 @@ std::string Oracle::CheckUpdate(const Instance& instance, const StoredChunk& chu
         !std::equal(sum.begin(), sum.end(), after.arrays.begin())) {
       return "these are not the parameters that worker 0 gave to begin with";
     }
-    return "";
+    const bool is_corrected =
+        copy.sent().are_kept() && summed > 0 && !record->rate.assigned.has_value();
+    return is_corrected ? CheckSent(before, *record, (*candidates[0])[combination], copy.sent())
+                        : "";
   }
   return "the workers' gradients give other bits";
 }
@@ -454,6 +461,8 @@ void Coverage::Add(const Coverage& other) {
   norms += other.norms;
   bounded += other.bounded;
   dropped += other.dropped;
+  corrected += other.corrected;
+  uncorrected += other.uncorrected;
 }
 
 std::string Coverage::ToString() const {
@@ -464,7 +473,8 @@ std::string Coverage::ToString() const {
                       " times begun anew; ", losses, " workers left, ", joins, " joined; ", repeats,
                       " pushes repeated, ", reads, " chunks read, ", mixed,
                       " iterations with parts updated already, ", norms, " norms, ", bounded,
-                      " bounds of staleness, ", dropped, " pushes dropped");
+                      " bounds of staleness, ", dropped, " pushes dropped, ", corrected,
+                      " stale gradients corrected, ", uncorrected, " not");
 }
 
 }  // namespace evenshard

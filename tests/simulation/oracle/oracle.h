@@ -41,6 +41,8 @@ struct Coverage {
   int norms = 0;         // iterations whose norm was that of the gradients
   int dropped = 0;       // pushes of which a worker was told that they do not count
   int bounded = 0;       // answers of which SSP promises that they have others' updates
+  int corrected = 0;     // stale gradients that were corrected
+  int uncorrected = 0;   // those of which it was not known what they were computed from
 
   void Add(const Coverage& other);
   std::string ToString() const;
@@ -146,6 +148,9 @@ class Oracle {
   std::string CheckUpdate(const Instance& instance, const StoredChunk& chunk,
                           const ChunkState& before, const ChunkState& after, float scale,
                           ChangeRecord* record);
+  // With a correction: returns what is wrong with what the worker of a change is said to have read.
+  std::string CheckSent(const ChunkState& before, const ChangeRecord& record,
+                        const PushRecord& push, const SentParameters& sent);
   // A change in the line of history that led to the end, and the generation in which it was made.
   struct Step {
     GenerationId generation;

@@ -93,7 +93,8 @@ absl::Status ShardControl::Pull(
     const std::function<absl::Status(const Chunk& chunk, const ParameterChunk& message)>& take) {
   const PlannedConfig& config = *options_.config;
   CallContext call(options_.stop, absl::Seconds(config.proto().limits().exchange_seconds()));
-  return Named(PullShard(stub_.get(), &call.context, config.plan(), options_.slot, take, array));
+  return Named(PullShard(stub_.get(), &call.context, config.plan(), options_.slot, take, array,
+                         options_.rank));
 }
 
 absl::Status ShardControl::Report(const WorkerUsage& usage, const std::stop_token& stop) {
