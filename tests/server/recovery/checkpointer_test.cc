@@ -1,5 +1,6 @@
 #include "server/recovery/checkpointer.h"
 
+#include <algorithm>
 #include <atomic>
 #include <catch2/catch.hpp>
 #include <string>
@@ -391,6 +392,37 @@ TEST_CASE_METHOD(CheckpointerFixture, "ASYNC writes every chunk as it is, from t
   WorkAll();
   CHECK(first < *Newest());
   CHECK(Restored(*Newest()) == States());
+}
+
+TEST_CASE_METHOD(
+    CheckpointerFixture,
+    "a checkpoint has the mean square of a correction, and not what workers were sent") {
+  Begin({"recovery.replicas=0", "recovery.checkpoint.every_seconds=10", "optimizer.kind=SGD",
+         "update={policy: ASYNC asynchrony { correction: GAP_AWARE }}"});
+  WorkAll();
+  const auto send_all = [this] {
+    for (const int slot : {0, 1}) {
+      for (const int rank : {0, 1}) Send(slot, rank);
+    }
+  };
+  send_all();
+  TrainAll(0);
+  send_all();
+  TrainAll(1);
+  const std::vector<SlotState> before = States();
+  clock.Advance(absl::Seconds(10));
+  WorkAll();
+  WorkAll();
+  REQUIRE(Newest().has_value());
+  const std::vector<SlotState> restored = Restored(*Newest());
+  for (const int slot : {0, 1}) {
+    CHECK(restored[slot].arrays == before[slot].arrays);
+    CHECK(restored[slot].clocks == before[slot].clocks);
+    CHECK(before[slot].sent_versions[0] != restored[slot].sent_versions[0]);
+    CHECK(restored[slot].sent_versions[0] == std::vector<uint64_t>(2, SentParameters::kNoVersion));
+    const std::vector<float>& square = before[slot].arrays[1];
+    CHECK(std::all_of(square.begin(), square.end(), [](float s) { return s > 0; }));
+  }
 }
 
 TEST_CASE_METHOD(CheckpointerFixture,

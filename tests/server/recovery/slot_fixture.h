@@ -101,7 +101,9 @@ class Loopback final : public ReplicaTransport {
 struct SlotState {
   std::vector<std::vector<float>> arrays;
   std::vector<ChunkClock> clocks;
+  // What is kept of what workers were sent (SentParameters).
   std::vector<std::vector<uint64_t>> sent_versions;
+  std::vector<std::vector<float>> sent;
   friend bool operator==(const SlotState&, const SlotState&) = default;
 };
 
@@ -114,7 +116,7 @@ inline SlotState StateOf(ParameterStore& store) {
     }
     const SentParameters& sent = chunk.sent();
     for (size_t rank = 0; rank < sent.workers(); ++rank) {
-      state.arrays.emplace_back(sent.copy(rank).begin(), sent.copy(rank).end());
+      state.sent.emplace_back(sent.copy(rank).begin(), sent.copy(rank).end());
     }
     state.sent_versions.push_back(sent.versions());
     state.clocks.push_back(chunk.clock());

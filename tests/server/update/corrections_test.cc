@@ -1,9 +1,9 @@
 // How stale gradients are corrected under ASYNC and SSP (Asynchrony.Correction): pushes of three
 // workers against the formulas, computed here by hand. tests/server/store has the arithmetic.
 
+#include <algorithm>
 #include <catch2/catch.hpp>
 #include <cmath>
-#include <functional>
 #include <optional>
 #include <string>
 #include <vector>
@@ -73,9 +73,10 @@ class CorrectionFixture : public PolicyFixture {
     if (is_answered) Send(rank);
   }
 
-  uint64_t held[3] = {};
-  double read[3] = {};
-  uint64_t next[3] = {};
+  static constexpr int kMostWorkers = 8;
+  uint64_t held[kMostWorkers] = {};
+  float read[kMostWorkers] = {};
+  uint64_t next[kMostWorkers] = {};
 };
 
 struct Pushed {
@@ -189,6 +190,27 @@ TEST_CASE_METHOD(CorrectionFixture, "one worker's gradients are never stale, and
   Push(0, 1);
   Push(0, 1);
   CHECK(Parameter(0) == -1);
+}
+
+// Of w * w / 2, by workers that push in turn, each a gradient that is seven updates old.
+TEST_CASE_METHOD(CorrectionFixture, "GAP_AWARE converges where momentum alone diverges") {
+  const bool corrects = GENERATE(false, true);
+  StartWith(absl::StrCat("correction: ", corrects ? "GAP_AWARE" : "NONE",
+                         " rate: CONSTANT velocity: SHARED"),
+            "policy: ASYNC", "kind: MOMENTUM learning_rate: 0.03 momentum: 0.9", kMostWorkers);
+  {
+    StoredChunk& chunk = store->chunks()[0];
+    absl::MutexLock lock(&chunk.mutex);
+    for (float& value : chunk.mutable_array(0)) value = 1;
+  }
+  for (int rank = 0; rank < kMostWorkers; ++rank) Send(rank);
+  for (int push = 0; push < 600; ++push) Push(push % kMostWorkers, read[push % kMostWorkers]);
+  const float distance = std::abs(Parameter(0));
+  if (corrects) {
+    CHECK(distance < 0.001);
+  } else {
+    CHECK(distance > 1000);
+  }
 }
 
 TEST_CASE_METHOD(CorrectionFixture, "the observers are told what a gradient was corrected by") {
