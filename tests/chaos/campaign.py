@@ -6,7 +6,7 @@ import os
 import shutil
 import time
 
-from tests.chaos import cluster, faults, ground, report, verdict
+from tests.chaos import cluster, faults, ground, modes, report, verdict
 from tests.chaos.progress import Progress
 
 # Training goes on when a worker has pushed the second iteration after the latest one of the first
@@ -43,6 +43,7 @@ class Outcome:
     model: bytes
     manifest: dict  # of the last checkpoint, or None
     mixed: int  # iterations that a worker repeated with some chunks updated already
+    told: list  # what the workers have logged, by rank; of pusher.c
     complaint: str = ""  # of `psctl checkpoints --verify`
 
     def rate(self):
@@ -57,6 +58,7 @@ class Campaign:
 
     def __init__(self, options, programs, folder, say):
         self._options = options
+        self._mode = modes.MODES[options.mode]
         self._programs = programs
         self._folder = folder
         self._say = say
@@ -94,7 +96,10 @@ class Campaign:
     def under_faults(self, iterations, every, drawn):
         """Returns the outcome, the strikes, and the faults that could not be done."""
         strikes, missed = [], []
-        with self._run(iterations, every) as (place, run, progress):
+        plant, trained = self._options.plant, iterations
+        if plant and self._mode.trains:  # what every iteration pushes is known to that program only
+            plant, trained = "", iterations + (1 if plant == "doubled" else -1)
+        with self._run(trained, every, plant) as (place, run, progress):
             for fault in drawn:
                 came = self._reach(run, progress, fault.at * iterations)
                 if not came or run.exit_code() is not None:
@@ -117,7 +122,7 @@ class Campaign:
         lives = []
         with ground.make(self._new_folder(), self._options.shards) as place:
             folder = self._last_folder
-            text = cluster.config(self._options, place, every)
+            text = cluster.config(self._options, place, iterations, every)
             resume = False
             for moment in moments:
                 lives.append(
@@ -157,17 +162,24 @@ class Campaign:
         }
 
     @contextlib.contextmanager
-    def _run(self, iterations, every):
+    def _run(self, iterations, every, plant=""):
         with contextlib.ExitStack() as stack:
             place = stack.enter_context(ground.make(self._new_folder(), self._options.shards))
-            text = cluster.config(self._options, place, every)
-            yield (place, *self._start(stack, place, self._last_folder, text, iterations, False))
+            text = cluster.config(self._options, place, iterations, every)
+            started = self._start(stack, place, self._last_folder, text, iterations, False, plant)
+            yield (place, *started)
 
-    def _start(self, stack, place, folder, text, iterations, resume):
+    def _start(self, stack, place, folder, text, iterations, resume, plant=""):
         # Under CONTINUE, who counts depends on the moments of the faults, so nothing else may.
         gradients = "own" if self._options.worker_loss == "WAIT" else "alike"
+        if self._mode.judged_by == modes.LEDGER:
+            gradients = "ledger"
+        if self._mode.trains:
+            gradients = ""
         run = stack.enter_context(
-            cluster.Cluster(self._programs, place, folder, text, iterations, gradients, resume)
+            cluster.Cluster(
+                self._programs, place, folder, text, iterations, gradients, resume, plant
+            )
         )
         progress = Progress(self._programs, place, run.config, self._period)
         return run, stack.enter_context(progress)
@@ -231,6 +243,7 @@ class Campaign:
             model,
             self._newest(place),
             _count_lines(run, " chunks are updated already"),
+            [] if self._mode.trains else run.told(self._options.workers),
             checked.stdout + checked.stderr if checked.returncode else "",
         )
 

@@ -1,62 +1,15 @@
 """Short runs with real processes, and what they leave behind."""
 
-import json
 import os
 import signal
 import subprocess
-import tempfile
 import time
 import unittest
 
-_CHAOS = os.path.abspath("tests/chaos/chaos")
-_PATIENCE_SECONDS = 60
+from tests.chaos.chaos_fixture import CHAOS, PATIENCE_SECONDS, ChaosTestCase, commands
 
 
-def commands():
-    """The command line of every process."""
-    found = []
-    for number in filter(str.isdigit, os.listdir("/proc")):
-        try:
-            with open(f"/proc/{number}/cmdline", encoding="utf-8", errors="replace") as file:
-                found.append(file.read().replace("\0", " "))
-        except OSError:
-            pass  # it is gone
-    return found
-
-
-class ChaosTest(unittest.TestCase):
-    def setUp(self):
-        scratch = tempfile.TemporaryDirectory()
-        self.addCleanup(scratch.cleanup)
-        self.folder = scratch.name
-        self.out = os.path.join(self.folder, "result.json")
-        # Where the program makes its own folder.
-        self.temporary = os.path.join(self.folder, "t")
-        os.mkdir(self.temporary)
-        self.environment = {**os.environ, "TMPDIR": self.temporary}
-
-    def chaos(self, *arguments):
-        done = subprocess.run(
-            [_CHAOS, "--workers=3", "--shards=2", f"--out={self.out}", *arguments],
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            check=False,
-            env=self.environment,
-        )
-        self.assertEqual(done.returncode, 0, done.stdout)
-        self.check_nothing_is_left()
-        with open(self.out, encoding="utf-8") as file:
-            return json.load(file), done.stdout
-
-    def check_nothing_is_left(self):
-        deadline = time.monotonic() + _PATIENCE_SECONDS
-        while any(self.temporary in command for command in commands()):
-            self.assertLess(time.monotonic(), deadline, "a process is left")
-            time.sleep(0.05)
-        with open("/proc/mounts", encoding="utf-8") as file:
-            self.assertNotIn(self.temporary, file.read())
-
+class ChaosTest(ChaosTestCase):
     def test_a_run_under_faults_ends_with_the_bits_of_the_undisturbed_one(self):
         result, output = self.chaos(
             "--iterations=3000", "--every=200", "--faults=8", "--silence_seconds=1", "--seed=101"
@@ -94,7 +47,7 @@ class ChaosTest(unittest.TestCase):
     def start_endless(self):
         """Starts a very long run; returns its process once the run's processes are there."""
         runner = subprocess.Popen(
-            [_CHAOS, "--workers=3", "--shards=2", "--iterations=1000000000", "--every=1000"],
+            [CHAOS, "--workers=3", "--shards=2", "--iterations=1000000000", "--every=1000"],
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
             env=self.environment,
@@ -102,7 +55,7 @@ class ChaosTest(unittest.TestCase):
         )
         self.addCleanup(runner.wait)
         self.addCleanup(runner.kill)
-        deadline = time.monotonic() + _PATIENCE_SECONDS
+        deadline = time.monotonic() + PATIENCE_SECONDS
         while not any("/pusher " in c and self.temporary in c for c in commands()):
             self.assertLess(time.monotonic(), deadline, "no worker came")
             time.sleep(0.05)
@@ -123,7 +76,7 @@ class ChaosTest(unittest.TestCase):
 
     def test_wrong_usage_is_told(self):
         done = subprocess.run(
-            [_CHAOS, "--shards=1"], capture_output=True, text=True, check=False
+            [CHAOS, "--shards=1"], capture_output=True, text=True, check=False
         )
         self.assertEqual(done.returncode, 2)
         self.assertIn("--shards: is 1, allowed: 2 or more", done.stderr)

@@ -6,43 +6,59 @@ import signal
 import subprocess
 import time
 
+from tests.chaos import modes
+
 _CONFIG = """\
 # Small enough that tens of workers share two processors.
-model {{ from_workers {{}} }}
+{model}
 partition {{ scheme: MEMORY_BASED }}
 {shards}
 workers: {workers}
-update {{ policy: SYNC deterministic: true }}
-optimizer {{ kind: MOMENTUM learning_rate: 0.02 }}
+update {{ {update} }}
+{optimizer}
+{more}
 limits {{ chunk_bytes: 4096 connections: 1 startup_seconds: 120 }}
 recovery {{
   replicas: 1
   worker_loss: {worker_loss}
   silence_seconds: {silence_seconds}
-  checkpoint {{ folder: "{checkpoints}" every_iterations: {every} keep: 3 }}
+  checkpoint {{ folder: "{checkpoints}" {every} keep: 3 }}
 }}
 """
 
 _PATIENCE_SECONDS = 30
 
 
-def config(options, ground, every):
+# Of a mode in which chunks have no iteration in common.
+_CHECKPOINT_SECONDS = 1
+
+
+def config(options, ground, iterations, every):
     """Returns the text of a config for a run on the ground."""
+    mode = modes.MODES[options.mode]
+    training = f"\ntraining {{ iterations: {iterations} }}" if mode.trains else ""
     return _CONFIG.format(
+        model=mode.model,
+        update=mode.update.format(quorum=modes.quorum_of(options.workers)),
+        optimizer=mode.optimizer,
+        more=mode.more + training,
         shards="\n".join(f'shard {{ address: "{address}" }}' for address in ground.addresses),
         workers=options.workers,
         worker_loss=options.worker_loss,
         silence_seconds=options.silence_seconds,
         checkpoints=ground.checkpoints,
-        every=every,
+        every=f"every_iterations: {every}" if mode.has_iterations
+        else f"every_seconds: {_CHECKPOINT_SECONDS}",
     )
 
 
 class Cluster(contextlib.AbstractContextManager):
     """launch and all processes that it starts. Those that still run are killed at the end."""
 
-    def __init__(self, programs, ground, folder, config_text, iterations, gradients, resume=False):
-        """`gradients`: the last argument of the workers (pusher.c)."""
+    def __init__(self, programs, ground, folder, config_text, iterations, gradients, resume=False,
+                 plant=""):
+        """`gradients`, `plant`: arguments of the workers (pusher.c). Without `gradients` they are
+        the worker program."""
         self.config = os.path.join(folder, "run.textproto")
         self.model = os.path.join(folder, "model.safetensors")
         self.log = os.path.join(folder, "launch.log")
@@ -50,12 +66,15 @@ class Cluster(contextlib.AbstractContextManager):
             file.write(config_text)
         temporary = os.path.join(folder, "tmp")
         os.makedirs(temporary, exist_ok=True)
+        self._logs = os.path.join(folder, "rank")
         worker = (
             f"exec {programs.pusher} --config=$EVENSHARD_CONFIG --rank=$RANK"
-            f" {iterations} {gradients}"
+            f" {iterations} {gradients} {self._logs}.$RANK {plant}"
         )
         command = [programs.launch, f"--config={self.config}", f"--save={self.model}"]
-        command += ["--resume"] * resume + ["--", "sh", "-c", worker]
+        command += ["--resume"] * resume
+        if gradients:
+            command += ["--", "sh", "-c", worker]
         self.begin = time.monotonic()
         with open(self.log, "a", encoding="utf-8") as log:
             self._runner = subprocess.Popen(
@@ -70,6 +89,16 @@ class Cluster(contextlib.AbstractContextManager):
 
     def __exit__(self, *exception):
         self.kill_everything()
+
+    def told(self, workers):
+        """Returns the log of each rank (ledger.py)."""
+        texts = []
+        for rank in range(workers):
+            texts.append("")  # of a rank that never came
+            with contextlib.suppress(FileNotFoundError):
+                with open(f"{self._logs}.{rank}", encoding="utf-8") as file:
+                    texts[-1] = file.read()
+        return texts
 
     def exit_code(self):
         """Returns the exit code of launch, or None while it runs."""
@@ -93,7 +122,7 @@ class Cluster(contextlib.AbstractContextManager):
         place = [a.partition("=")[2] for a in arguments if a.startswith(("--shard=", "--rank="))]
         if program == "launch":
             return program
-        role = {"ps": "ps", "pusher": "worker"}.get(program)
+        role = {"ps": "ps", "pusher": "worker", "worker": "worker"}.get(program)
         return f"{role} {place[0]}" if role and place else None
 
     def find(self, name):

@@ -8,7 +8,7 @@ import signal
 import sys
 import tempfile
 
-from tests.chaos import campaign, report, schedule, verdict
+from tests.chaos import campaign, modes, report, schedule, verdict
 
 _USAGE = 2
 _FAILURE = 1
@@ -55,6 +55,12 @@ def parse(arguments):
     parser.add_argument("--faults", type=int, help="default: 62 in 30 minutes")
     parser.add_argument("--only", choices=schedule.ONLY, help="all faults are of this kind")
     parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--mode", choices=list(modes.MODES), default="SYNC",
+                        help="the update mode (README.md)")
+    parser.add_argument(
+        "--plant", choices=["lost", "doubled"],
+        help="loses or doubles an update under faults, to see that it is found",
+    )
     parser.add_argument(
         "--kill_everything", type=int, metavar="N",
         help="kills all processes N times, and resumes the run each time, instead of faults",
@@ -75,6 +81,18 @@ def parse(arguments):
             parser.error(f"--{name}: is {value}, allowed: {least} or more")
     if options.kill_everything and options.worker_loss != "WAIT":
         parser.error("--worker_loss: is CONTINUE with --kill_everything, allowed: WAIT")
+    mode = modes.MODES[options.mode]
+    if options.worker_loss != "WAIT" and options.mode != "SYNC":
+        parser.error(f"--worker_loss: is CONTINUE with --mode={options.mode}, allowed: SYNC")
+    if options.plant and options.kill_everything:
+        parser.error("--plant: is given with --kill_everything, allowed: with faults")
+    if mode.trains:
+        if options.workers > modes.MOST_WORKERS:
+            parser.error(f"--workers: is {options.workers} with --mode={options.mode}, allowed: up"
+                         f" to {modes.MOST_WORKERS}")
+        if options.iterations is None or options.iterations > modes.MOST_ITERATIONS:
+            parser.error(f"--iterations: is {options.iterations} with --mode={options.mode},"
+                         f" allowed: up to {modes.MOST_ITERATIONS}")
     if options.minutes <= 0 or options.silence_seconds <= 0:
         parser.error("--minutes, --silence_seconds: allowed: above 0")
     # `bazel run` changes the working folder.
@@ -112,6 +130,7 @@ def _run(options, folder):
     else:
         result = _faults(options, runs, iterations, every)
     result.update(
+        mode=options.mode,
         workers=options.workers,
         shards=options.shards,
         seed=options.seed,
@@ -153,7 +172,7 @@ def _faults(options, runs, iterations, every):
     rows = report.by_group(strikes)
     _say(report.table(rows))
     return {
-        "mode": "faults",
+        "run": "faults",
         "only": options.only,
         "schedule": [dataclasses.asdict(fault) for fault in drawn],
         "faults": [dataclasses.asdict(strike) for strike in strikes],
@@ -189,7 +208,7 @@ def _kill_everything(options, runs, iterations, every):
         if life["ended_before"] is not None
     ]
     return {
-        "mode": "kill everything",
+        "run": "kill everything",
         "killings": lives,
         "missed": missed,
         "undisturbed_iterations_per_second": reference.rate(),
@@ -198,12 +217,12 @@ def _kill_everything(options, runs, iterations, every):
 
 
 def _judged(options, outcome, reference, iterations):
-    judged = verdict.judge(
-        outcome.manifest,
+    judged = verdict.of_run(
+        modes.MODES[options.mode],
         iterations,
-        options.workers if options.worker_loss == "WAIT" else None,
-        reference.manifest,
-        (outcome.model, reference.model),
+        (options.workers, options.worker_loss == "WAIT"),
+        outcome,
+        reference,
     )
     if outcome.complaint:
         judged["problems"].append(f"psctl checkpoints --verify: {outcome.complaint.strip()}")
@@ -216,18 +235,26 @@ def _judged(options, outcome, reference, iterations):
     }
 
 
+def _findings(judged):
+    if "left_out" in judged:
+        return (f"the parameters have the marks of {judged['pushes']} pushes of chunks' elements;"
+                f" {judged['left_out']} were left out in the middle of an iteration, and the run"
+                f" went back {judged['went_back']}x")
+    if "parts" in judged:
+        return f"{judged['parts']} parts of the model were compared by updates and their workers"
+    same = judged.get("state_is_equal") and judged.get("model_is_equal")
+    return (f"{judged['chunks']} chunks: parameters and optimizer state have "
+            + ("the same bits as" if same else "OTHER bits than") + " the undisturbed run's")
+
+
 def _ending(result):
     judged = result["verdict"]
     lines = [
         f"launch: exit code {result['exit_code']}; {result['last_line']}",
-        f"{judged['chunks']} chunks; a worker was started again in the middle of its pushes"
+        "a worker was started again in the middle of its pushes"
         f" {result['iterations_repeated_in_part']}x",
+        _findings(judged),
     ]
-    same = judged.get("state_is_equal") and judged.get("model_is_equal")
-    lines.append(
-        "parameters and optimizer state have "
-        + ("the same bits as" if same else "OTHER bits than") + " the undisturbed run's"
-    )
     if "throughput_retained" in result:
         lines.append(
             f"throughput retained: {100 * result['throughput_retained']:.1f} %"
