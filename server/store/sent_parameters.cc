@@ -15,6 +15,7 @@ SentParameters::Ranks SentParameters::NotedBut(uint32_t pusher) const {
 void SentParameters::Keep(const Ranks& ranks, absl::Span<const float> parameters,
                           uint64_t version) {
   for (const uint32_t rank : ranks) {
+    if (rank >= copies_.size()) continue;
     std::copy(parameters.begin(), parameters.end(), copies_[rank]);
     versions_[rank] = version;
   }

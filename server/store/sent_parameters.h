@@ -49,7 +49,7 @@ class SentParameters {
   Ranks NotedBut(uint32_t pusher) const;
 
   // Keeps the parameters of `version` for the workers, just before they change. Nobody is noted
-  // afterwards. REQUIRES: the ranks are the config's.
+  // afterwards. Ignores ranks for which there is no memory.
   void Keep(const Ranks& ranks, absl::Span<const float> parameters, uint64_t version);
 
   // What was kept for a worker, if it is of `version`, or null.

@@ -4,6 +4,7 @@
 #include <string>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_replace.h"
 #include "common/placement/declaration.h"
 #include "tests/common/config/config_fixture.h"
 
@@ -169,6 +170,16 @@ TEST_CASE("workers may bring the clipping, if the config has none") {
       Valid(kUndeclared, {"update.clip_value=0.5"}).Declared(declaration);
   CHECK_THAT(std::string(twice.status().message()),
              Contains("update.clip_value: is given, and the worker brings one too, allowed: one"));
+}
+
+TEST_CASE("what workers bring with local steps is no gradient to correct") {
+  const std::string corrected = absl::StrReplaceAll(
+      kUndeclared, {{"policy: SYNC", "policy: ASYNC asynchrony { correction: GAP_AWARE }"}});
+  Declaration declaration = Declare(kTensors);
+  CHECK(ErrorOfDeclaration(corrected, declaration) == "no error");
+  declaration.mutable_local()->set_steps(4);
+  CHECK_THAT(ErrorOfDeclaration(corrected, declaration),
+             Contains("update.asynchrony.correction: is GAP_AWARE with local"));
 }
 
 TEST_CASE("fields of which the workers' program takes care are refused") {

@@ -225,6 +225,25 @@ TEST_CASE_METHOD(CopyFixture, "a copy refuses what does not fit, and has not cha
   CHECK(Take(good).ok());
 }
 
+TEST_CASE_METHOD(CopyFixture, "a copy keeps what was sent for workers of the config only") {
+  Start({"update={policy: ASYNC asynchrony { correction: GAP_AWARE }}"});
+  ReplicaMessage change = Change(/*version=*/1, /*iteration=*/1);
+  change.header.set_worker(0);
+  change.header.add_sent_to(2);
+  CHECK(absl::IsInvalidArgument(Take(change)));
+  change.header.set_sent_to(0, 1);
+  CHECK(Take(change).ok());
+  // A state has a version for each worker, and an array.
+  ReplicaMessage state = State(/*version=*/2, /*iteration=*/0, /*value=*/1);
+  state.header.mutable_next_iteration()->Resize(2, 2);
+  CHECK(absl::IsInvalidArgument(Take(state)));
+  values.resize(chunk().size * (store->chunks()[0].arrays() + 2));
+  state.data = {{reinterpret_cast<const char*>(values.data()), values.size() * sizeof(float)}};
+  CHECK(absl::IsInvalidArgument(Take(state)));
+  state.header.mutable_sent_version()->Resize(2, 1);
+  CHECK(Take(state).ok());
+}
+
 TEST_CASE_METHOD(CopyFixture, "under ASYNC each worker's pushes have an order of their own") {
   Start({"update.policy=ASYNC"});
   const auto change = [this](uint32_t worker, uint64_t version, uint64_t next) {

@@ -58,7 +58,7 @@ TEST_CASE("without memory nothing is kept, and strangers are not noted") {
   CHECK_FALSE(none.are_kept());
   none.Note(3);
   CHECK(none.NotedBut(0).empty());
-  none.Keep({}, {}, 1);
+  none.Keep({3}, {}, 1);
   CHECK(none.Find(0, 1) == nullptr);
 }
 
