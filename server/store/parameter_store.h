@@ -79,8 +79,7 @@ class StoredChunk {
   StoredChunk(const Chunk& info, const Tensor& tensor, bool must_be_finite, bool begins_empty,
               absl::Span<float> parameters, std::vector<float*> slots,
               std::optional<UpdateRounding> rounding, float* sum, std::vector<float*> sent,
-              const Optimizer* optimizer, const Correction* correction,
-              ShardCounters* counters)
+              const Optimizer* optimizer, const Correction* correction, ShardCounters* counters)
       : info_(info),
         tensor_name_(tensor.name),
         is_buffer_(tensor.role == TensorRole::kBuffer),

@@ -277,7 +277,7 @@ std::string Oracle::CheckUpdate(const Instance& instance, const StoredChunk& chu
       return "these are not the parameters that worker 0 gave to begin with";
     }
     const bool is_corrected =
-        copy.sent().are_kept() && summed > 0 && !record->rate.assigned.has_value();
+        copy.sent().are_kept() && weights > 0 && !record->rate.assigned.has_value();
     return is_corrected ? CheckSent(before, *record, (*candidates[0])[combination], copy.sent())
                         : "";
   }
