@@ -22,9 +22,9 @@
 #include "common/base/element_loop.h"
 #include "common/base/float_buffer.h"
 #include "common/base/status_macros.h"
+#include "common/optimizer/aggregate.h"
 #include "common/optimizer/optimizer.h"
 #include "common/wire/encoding.h"
-#include "server/store/aggregate.h"
 
 namespace evenshard {
 namespace {

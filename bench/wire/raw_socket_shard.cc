@@ -4,9 +4,9 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/base/status_macros.h"
+#include "common/optimizer/aggregate.h"
 #include "common/placement/initializer.h"
 #include "common/wire/non_finite.h"
-#include "server/store/aggregate.h"
 #include "spdlog/spdlog.h"
 
 namespace evenshard {

@@ -3,10 +3,10 @@
 
 #include <functional>
 
+#include "common/net/raw_call.h"
 #include "common/placement/planned_config.h"
 #include "proto/admin.grpc.pb.h"
 #include "server/recovery/slot_host.h"
-#include "server/rpc/raw_call.h"
 
 namespace evenshard {
 

@@ -10,10 +10,10 @@
 #include "absl/status/statusor.h"
 #include "absl/synchronization/mutex.h"
 #include "common/control/view/view_link.h"
+#include "common/net/listener.h"
 #include "common/placement/planned_config.h"
 #include "proto/admin.grpc.pb.h"
 #include "proto/parameter_server.grpc.pb.h"
-#include "server/rpc/listener.h"
 
 namespace evenshard {
 

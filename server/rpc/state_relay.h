@@ -10,8 +10,8 @@
 #include "absl/base/thread_annotations.h"
 #include "absl/status/statusor.h"
 #include "absl/synchronization/mutex.h"
+#include "common/net/raw_call.h"
 #include "server/rpc/chunk_source.h"
-#include "server/rpc/raw_call.h"
 
 namespace evenshard {
 

@@ -8,9 +8,9 @@
 #include "common/base/status_macros.h"
 #include "common/config/asynchrony.h"
 #include "common/config/optimizer_arrays.h"
+#include "common/optimizer/aggregate.h"
 #include "common/placement/initializer.h"
 #include "common/wire/non_finite.h"
-#include "server/store/aggregate.h"
 
 namespace evenshard {
 namespace {

@@ -7,9 +7,9 @@
 #include "absl/base/thread_annotations.h"
 #include "absl/status/status.h"
 #include "absl/synchronization/mutex.h"
+#include "common/net/raw_call.h"
 #include "proto/agreement.grpc.pb.h"
 #include "server/recovery/slot_host.h"
-#include "server/rpc/raw_call.h"
 
 namespace evenshard {
 

@@ -1,5 +1,5 @@
-#ifndef EVENSHARD_SERVER_RPC_LISTENER_H_
-#define EVENSHARD_SERVER_RPC_LISTENER_H_
+#ifndef EVENSHARD_COMMON_NET_LISTENER_H_
+#define EVENSHARD_COMMON_NET_LISTENER_H_
 
 #include <memory>
 #include <optional>
@@ -53,4 +53,4 @@ class Listener {
 
 }  // namespace evenshard
 
-#endif  // EVENSHARD_SERVER_RPC_LISTENER_H_
+#endif  // EVENSHARD_COMMON_NET_LISTENER_H_

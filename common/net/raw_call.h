@@ -1,5 +1,5 @@
-#ifndef EVENSHARD_SERVER_RPC_RAW_CALL_H_
-#define EVENSHARD_SERVER_RPC_RAW_CALL_H_
+#ifndef EVENSHARD_COMMON_NET_RAW_CALL_H_
+#define EVENSHARD_COMMON_NET_RAW_CALL_H_
 
 #include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
@@ -59,4 +59,4 @@ class Refused final : public Reactor {
 
 }  // namespace evenshard
 
-#endif  // EVENSHARD_SERVER_RPC_RAW_CALL_H_
+#endif  // EVENSHARD_COMMON_NET_RAW_CALL_H_

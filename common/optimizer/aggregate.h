@@ -1,5 +1,5 @@
-#ifndef EVENSHARD_SERVER_STORE_AGGREGATE_H_
-#define EVENSHARD_SERVER_STORE_AGGREGATE_H_
+#ifndef EVENSHARD_COMMON_OPTIMIZER_AGGREGATE_H_
+#define EVENSHARD_COMMON_OPTIMIZER_AGGREGATE_H_
 
 #include <cstdint>
 
@@ -13,4 +13,4 @@ void AddGradient(float* sum, const UnalignedFloat* gradient, int64_t n);
 
 }  // namespace evenshard
 
-#endif  // EVENSHARD_SERVER_STORE_AGGREGATE_H_
+#endif  // EVENSHARD_COMMON_OPTIMIZER_AGGREGATE_H_

@@ -1,4 +1,4 @@
-#include "server/store/aggregate.h"
+#include "common/optimizer/aggregate.h"
 
 namespace evenshard {
 

@@ -1,4 +1,4 @@
-#include "server/rpc/listener.h"
+#include "common/net/listener.h"
 
 #include <utility>
 

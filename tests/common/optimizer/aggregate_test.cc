@@ -1,4 +1,4 @@
-#include "server/store/aggregate.h"
+#include "common/optimizer/aggregate.h"
 
 #include <algorithm>
 #include <catch2/catch.hpp>

@@ -1,4 +1,4 @@
-#include "server/rpc/raw_call.h"
+#include "common/net/raw_call.h"
 
 #include <catch2/catch.hpp>
 #include <future>
