@@ -46,6 +46,8 @@ class Config {
   // at the first iteration of a run with model.from_workers.
   bool IsInitial(uint64_t iteration) const { return iteration == 0 && is_from_workers(); }
 
+  // Whether workers exchange gradients among themselves, without shards (topology: RING).
+  bool is_ring() const { return proto_.topology() == ClusterConfig::RING; }
   // Whether workers have iterations in common: under SYNC and QUORUM.
   bool is_synchronous() const { return IsSynchronous(proto_.update()); }
   // Whether an update is made without waiting for all workers of its iteration: under QUORUM.
@@ -58,7 +60,7 @@ class Config {
   absl::Duration worker_patience() const;
 
   // Paths are resolved, and the defaults that depend on other fields are filled in: `update` gives
-  // that of `exchange.schedule`, and `recovery.etcd` that of `.shared_memory`.
+  // that of `exchange.schedule`, and `recovery.etcd` and `topology` that of `.shared_memory`.
   const ClusterConfig& proto() const { return proto_; }
   int shards() const { return proto_.shard_size(); }
   int workers() const { return proto_.workers(); }

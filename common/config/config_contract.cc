@@ -130,6 +130,10 @@ void SetDefaults(ClusterConfig* config) {
   if (config->update().policy() == Update::QUORUM || config->exchange().has_update_encoding()) {
     config->mutable_exchange()->set_shared_memory(false);
   }
+  // The workers of a ring exchange messages.
+  if (config->topology() == ClusterConfig::RING) {
+    config->mutable_exchange()->set_shared_memory(false);
+  }
 }
 
 ClusterConfig ContractOf(ClusterConfig config) {
@@ -166,6 +170,7 @@ ClusterConfig ContractOf(ClusterConfig config) {
   config.mutable_compute()->mutable_cuda()->clear_timed_engines();
   config.mutable_exchange()->clear_shared_memory();
   for (ShardAddress& spare : *config.mutable_recovery()->mutable_spare()) spare.clear_address();
+  config.mutable_ring()->clear_address();
   config.mutable_recovery()->mutable_checkpoint()->clear_buffer_bytes();
   if (config.recovery().has_etcd()) {
     config.mutable_recovery()->mutable_etcd()->clear_endpoint();

@@ -8,7 +8,6 @@
 #include <vector>
 
 #include "absl/strings/escaping.h"
-#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "common/config/config_address.h"
 #include "common/config/config_contract.h"
@@ -46,32 +45,16 @@ void ValidateAddresses(const ClusterConfig& config, FieldProblems* problems) {
     problems->Add("shard", absl::StrCat("has ", config.shard_size(), " entries, allowed: at most ",
                                         kMaxShards));
   }
-  std::vector<std::pair<std::string, const std::string*>> addresses;
+  std::vector<AddressField> addresses;
   for (int i = 0; i < config.shard_size(); ++i) {
-    addresses.emplace_back(absl::StrCat("shard[", i, "].address"), &config.shard(i).address());
+    addresses.push_back(
+        {absl::StrCat("shard[", i, "].address"), config.shard(i).address(), "shard"});
   }
   for (int i = 0; i < config.recovery().spare_size(); ++i) {
-    addresses.emplace_back(absl::StrCat("recovery.spare[", i, "].address"),
-                           &config.recovery().spare(i).address());
+    addresses.push_back({absl::StrCat("recovery.spare[", i, "].address"),
+                         config.recovery().spare(i).address(), "shard and spare"});
   }
-  std::map<std::string, std::string> taken;  // the field by the canonical address
-  for (const auto& [field, text] : addresses) {
-    const std::optional<Address> address = ParseAddress(*text);
-    if (!address.has_value()) {
-      problems->Add(
-          field, absl::StrCat("is \"", absl::CEscape(*text), "\", allowed: ", kAllowedAddresses));
-      continue;
-    }
-    if (address->any_port) continue;
-    const auto [first, is_new] = taken.emplace(address->canonical, field);
-    if (!is_new) {
-      problems->Add(field,
-                    absl::StrCat("is \"", *text, "\", the same as ", first->second,
-                                 ", allowed: a different address for each ",
-                                 absl::StartsWith(field, "shard") ? "shard" : "shard and spare"),
-                    {first->second});
-    }
-  }
+  ValidateDifferent(addresses, problems);
 }
 
 // Returns the indices of a shard with a rate and of one without, or nullopt if all have one or none
@@ -320,6 +303,26 @@ void ValidateUse(bool is_set, bool is_used, const std::string& field, absl::stri
   }
 }
 
+void ValidateDifferent(absl::Span<const AddressField> addresses, FieldProblems* problems) {
+  std::map<std::string, std::string> taken;  // the field by the canonical address
+  for (const AddressField& each : addresses) {
+    const std::optional<Address> address = ParseAddress(each.address);
+    if (!address.has_value()) {
+      problems->Add(each.field, absl::StrCat("is \"", absl::CEscape(each.address),
+                                             "\", allowed: ", kAllowedAddresses));
+      continue;
+    }
+    if (address->any_port) continue;
+    const auto [first, is_new] = taken.emplace(address->canonical, each.field);
+    if (!is_new) {
+      problems->Add(each.field,
+                    absl::StrCat("is \"", each.address, "\", the same as ", first->second,
+                                 ", allowed: a different address for each ", each.each),
+                    {first->second});
+    }
+  }
+}
+
 void ValidateTime(const char* field, double seconds, FieldProblems* problems) {
   problems->Require(seconds > 0 && seconds <= kMaxSeconds, field, seconds,
                     absl::StrCat("above 0 and at most ", kMaxSeconds, " seconds"));
@@ -346,10 +349,13 @@ void ValidateHeldBytes(const Limits& limits, FieldProblems* problems) {
 }
 
 void ValidateFields(const ClusterConfig& config, FieldProblems* problems) {
-  if (config.partition().scheme() == Partition::SCHEME_UNSPECIFIED) {
-    problems->Add("partition.scheme", Missing(config.partition(), "scheme"));
+  if (config.topology() == ClusterConfig::PARAMETER_SERVER) {
+    if (config.partition().scheme() == Partition::SCHEME_UNSPECIFIED) {
+      problems->Add("partition.scheme", Missing(config.partition(), "scheme"));
+    }
+    ValidateAddresses(config, problems);
   }
-  ValidateAddresses(config, problems);
+  ValidateRing(config, problems);
   ValidateRates(config, problems);
   problems->RequireRange("workers", config.workers(), 1, kMaxWorkers);
   ValidateUpdate(config.update(), problems);

@@ -5,6 +5,7 @@
 #include <string>
 
 #include "absl/strings/string_view.h"
+#include "absl/types/span.h"
 #include "common/config/config_problems.h"
 #include "proto/config.pb.h"
 
@@ -31,6 +32,20 @@ void ValidateInitialParameters(const ModelSpec& model, FieldProblems* problems);
 // limits.chunk_bytes, which must be set.
 void ValidateRecovery(const ClusterConfig& config, FieldProblems* problems);
 void ValidateCheckpointBuffer(const ClusterConfig& config, FieldProblems* problems);
+
+// The parts for `topology` and `ring`, in config_validation_ring.cc. The second one needs
+// limits.chunk_bytes, which must be set.
+void ValidateRing(const ClusterConfig& config, FieldProblems* problems);
+void ValidateBuckets(const ClusterConfig& config, FieldProblems* problems);
+
+// An address of the config, with its field, and with what must have different ones in words.
+struct AddressField {
+  std::string field;
+  std::string address;
+  absl::string_view each;  // "shard and spare"
+};
+// Checks that addresses are valid, and that no two are the same.
+void ValidateDifferent(absl::Span<const AddressField> addresses, FieldProblems* problems);
 
 // Ranges of numbers, which exclude NaN and infinity, and their names in errors.
 inline constexpr char kAtLeastZero[] = "a number of at least 0";

@@ -141,6 +141,13 @@ absl::Status PlannedConfig::Complete() {
   }
   CheckUpdateEncoding(proto_.exchange(), *model, &problems);
   SetModelDefaults(*model, &proto_);
+  if (is_ring()) {
+    if (problems.empty()) CompleteRing(*model, &problems);
+    if (!problems.empty()) return problems.status();
+    ResolvePaths();
+    model_ = *std::move(model);
+    return absl::OkStatus();
+  }
   // A plan with arguments that were refused above would only report them once more, and AUTO goes
   // by nearly all of them.
   const bool can_plan = proto_.partition().scheme() == Partition::AUTO
@@ -165,6 +172,18 @@ absl::Status PlannedConfig::Complete() {
   model_ = *std::move(model);
   choice_ = *std::move(choice);
   return absl::OkStatus();
+}
+
+void PlannedConfig::CompleteRing(const Model& model, FieldProblems* problems) {
+  ChunkSize chunk = {.bytes = proto_.limits().chunk_bytes(), .reason = "as the config says"};
+  if (!proto_.limits().has_chunk_bytes()) {
+    chunk = ChooseChunkSize(model, workers(), /*shard_rates=*/{});
+  }
+  choice_.chunk_bytes = chunk.bytes;
+  choice_.chunk_bytes_reason = std::move(chunk.reason);
+  SetChunkLimits(chunk.bytes, proto_.mutable_limits());
+  ValidateHeldBytes(proto_.limits(), problems);
+  ValidateBuckets(proto_, problems);
 }
 
 ClusterConfig PlannedConfig::Contract() const { return ContractOf(proto_); }

@@ -49,6 +49,7 @@ class PlannedConfig : public Config {
   const Declaration& declaration() const { return declaration_; }
 
   const Model& model() const { return model_; }
+  // The plan of the shards, without any in a ring (is_ring), where RingPlan has its place.
   const Plan& plan() const { return choice_.plan; }
   // The plan, and why it and its chunks are as they are.
   const PlanChoice& plan_choice() const { return choice_; }
@@ -104,6 +105,8 @@ class PlannedConfig : public Config {
                                             const Declaration& declaration);
   // Checks everything, and makes the model and the plan.
   absl::Status Complete();
+  // The last part of that for a ring, which has chunks and no plan of shards.
+  void CompleteRing(const Model& model, FieldProblems* problems);
   static Place PlaceOf(Encoding type, int64_t tensor_begin, const Chunk& chunk) {
     return {type, tensor_begin + EncodedBytes(type, chunk.begin), EncodedBytes(type, chunk.size)};
   }

@@ -1,0 +1,120 @@
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "common/config/config_validation.h"
+#include "common/config/parameter_encodings.h"
+
+namespace evenshard {
+namespace {
+
+constexpr char kTopology[] = "topology";
+
+// Refuses what is set and cannot be in a ring, and says why and what is allowed.
+class Refusals {
+ public:
+  explicit Refusals(FieldProblems* problems) : problems_(*problems) {}
+
+  void Refuse(bool is_set, absl::string_view field, absl::string_view is, absl::string_view why) {
+    if (!is_set) return;
+    problems_.Add(field, absl::StrCat(is, " with topology RING, ", why), {kTopology});
+  }
+
+ private:
+  FieldProblems& problems_;
+};
+
+void RefuseShards(const ClusterConfig& config, Refusals& refusals) {
+  refusals.Refuse(!config.shard().empty(), "shard", "is given",
+                  "whose workers need no shards, allowed: none");
+  refusals.Refuse(config.has_partition(), "partition", "is given",
+                  "where each bucket is cut into equal parts, one for each worker, allowed: none");
+  refusals.Refuse(config.has_recovery(), "recovery", "is given",
+                  "which ends when a process dies: replicas, checkpoints and views are of shards, "
+                  "allowed: none");
+  refusals.Refuse(
+      config.model().has_from_workers(), "model.from_workers", "is given",
+      "which only the program `worker` can be in, allowed: builtin, or input and layer");
+  const Limits& limits = config.limits();
+  constexpr char kNoEffect[] = "has no effect";
+  constexpr char kOfShards[] = "because it is about shards, allowed: none";
+  refusals.Refuse(limits.has_lead_bytes(), "limits.lead_bytes", kNoEffect, kOfShards);
+  refusals.Refuse(limits.has_model_bytes(), "limits.model_bytes", kNoEffect, kOfShards);
+  refusals.Refuse(limits.has_reconnect_seconds(), "limits.reconnect_seconds", kNoEffect,
+                  "which ends when a connection breaks, allowed: none");
+  refusals.Refuse(limits.has_snapshot_bytes(), "limits.snapshot_bytes", kNoEffect, kOfShards);
+}
+
+void RefuseModes(const ClusterConfig& config, Refusals& refusals) {
+  const Update& update = config.update();
+  refusals.Refuse(
+      update.has_policy() && update.policy() != Update::SYNC, "update.policy",
+      absl::StrCat("is ", Update::Policy_Name(update.policy())),
+      "in which every sum has all workers' gradients, allowed: SYNC, or topology PARAMETER_SERVER");
+  refusals.Refuse(update.clip_global_norm() != 0, "update.clip_global_norm",
+                  absl::StrCat("is ", update.clip_global_norm()),
+                  "where each worker updates its part before the whole norm is known, allowed: 0 "
+                  "(update.clip_value clips elements)");
+  const ExchangeConfig& exchange = config.exchange();
+  refusals.Refuse(!IsForParameters(exchange.gradient_encoding()), "exchange.gradient_encoding",
+                  absl::StrCat("is ", Encoding_Name(exchange.gradient_encoding())),
+                  "where every worker on the way would round the sum once more, allowed: FLOAT32, "
+                  "FLOAT16, BFLOAT16");
+  refusals.Refuse(exchange.has_shared_memory() && exchange.shared_memory(),
+                  "exchange.shared_memory", "is true",
+                  "where workers exchange messages, allowed: false, the default with it");
+  refusals.Refuse(config.local().fragments() > 1, "local.fragments",
+                  absl::StrCat("is ", config.local().fragments()),
+                  "whose buckets may have layers of several fragments, allowed: 1");
+}
+
+void ValidateAddresses(const ClusterConfig& config, FieldProblems* problems) {
+  const int given = config.ring().address_size();
+  if (given != config.workers()) {
+    problems->Add("ring.address",
+                  absl::StrCat("has ", given, " entries, allowed: ", config.workers(),
+                               ", one for each worker in the order of ranks"),
+                  {"workers"});
+  }
+  std::vector<AddressField> addresses;
+  for (int i = 0; i < given; ++i) {
+    addresses.push_back(
+        {absl::StrCat("ring.address[", i, "]"), config.ring().address(i), "worker"});
+  }
+  ValidateDifferent(addresses, problems);
+}
+
+}  // namespace
+
+void ValidateRing(const ClusterConfig& config, FieldProblems* problems) {
+  const bool is_ring = config.topology() == ClusterConfig::RING;
+  ValidateUse(config.has_ring(), is_ring, "ring", kTopology,
+              ClusterConfig::Topology_Name(config.topology()), "RING", problems);
+  if (!is_ring) return;
+  Refusals refusals(problems);
+  RefuseShards(config, refusals);
+  RefuseModes(config, refusals);
+  if (config.workers() == 1) {
+    problems->Add("workers",
+                  "is 1 with topology RING, and nobody is there to pass anything on to, allowed: "
+                  "at least 2",
+                  {kTopology});
+  }
+  ValidateAddresses(config, problems);
+}
+
+void ValidateBuckets(const ClusterConfig& config, FieldProblems* problems) {
+  constexpr int64_t kMaxBucketBytes = int64_t{1} << 40;
+  const int64_t chunk_bytes = config.limits().chunk_bytes();
+  const auto require = [&](const char* field, int64_t bytes) {
+    problems->Require(
+        bytes >= chunk_bytes && bytes <= kMaxBucketBytes, field, bytes,
+        absl::StrCat("at least a chunk, ", chunk_bytes, ", and at most ", kMaxBucketBytes),
+        {"limits.chunk_bytes"});
+  };
+  require("ring.bucket_bytes", config.ring().bucket_bytes());
+  require("ring.first_bucket_bytes", config.ring().first_bucket_bytes());
+}
+
+}  // namespace evenshard

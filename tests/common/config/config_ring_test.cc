@@ -1,0 +1,130 @@
+// Tests the part of a config that concerns a ring.
+
+#include <catch2/catch.hpp>
+#include <string>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "tests/common/config/config_fixture.h"
+
+namespace evenshard {
+namespace {
+
+constexpr char kRing[] = R"(model {
+  input { channels: 1 height: 8 width: 8 }
+  layer { name: "fc1" linear { out_features: 32 } }
+  layer { relu {} }
+  layer { name: "fc2" linear { out_features: 10 } }
+}
+topology: RING
+ring { address: "localhost:50051" address: "localhost:50052" address: "unix:ring" }
+workers: 3
+update { policy: SYNC }
+training { batch_size: 4 epochs: 3 }
+data { synthetic {} }
+)";
+
+std::string ErrorOfRing(const std::string& override) {
+  std::string error = ErrorOf(kRing, {override});
+  const std::string prefix = absl::StrCat("--set ", override, ": ");
+  return absl::StartsWith(error, prefix) ? error.substr(prefix.size()) : error;
+}
+
+TEST_CASE("a ring has workers, buckets and chunks, and no shards") {
+  const PlannedConfig config = Valid(kRing);
+  CHECK(config.is_ring());
+  CHECK(config.shards() == 0);
+  CHECK(config.plan().chunks().empty());
+  CHECK(config.proto().ring().bucket_bytes() == 26214400);
+  CHECK(config.proto().ring().first_bucket_bytes() == 1048576);
+  CHECK(config.proto().limits().chunk_bytes() == config.plan_choice().chunk_bytes);
+  CHECK(config.proto().limits().chunk_bytes() >= 16384);
+  CHECK(!config.proto().exchange().shared_memory());
+  CHECK(config.proto().exchange().schedule() == ExchangeConfig::FULL);
+  CHECK(!Valid(kConfig).is_ring());
+}
+
+TEST_CASE("workers of a ring agree on its buckets, and may know others by other addresses") {
+  const uint64_t fingerprint = Valid(kRing).fingerprint();
+  CHECK(Valid(kRing, {"ring.address[1]=10.0.0.2:1"}).fingerprint() == fingerprint);
+  CHECK(Valid(kRing, {"ring.bucket_bytes=20000000"}).fingerprint() != fingerprint);
+  CHECK(Valid(kRing, {"ring.first_bucket_bytes=20000"}).fingerprint() != fingerprint);
+}
+
+TEST_CASE("what a ring cannot be is refused before anything starts") {
+  CHECK(ErrorOfRing("workers=1") ==
+        "workers: is 1 with topology RING, and nobody is there to pass anything on to, allowed: at "
+        "least 2\n--set workers=1: ring.address: has 3 entries, allowed: 1, one for each worker in "
+        "the order of ranks");
+  CHECK(ErrorOfRing("ring.bucket_bytes=16320") ==
+        "ring.bucket_bytes: is 16320, allowed: at least a chunk, 16384, and at most "
+        "1099511627776");
+  CHECK(ErrorOfRing("ring.first_bucket_bytes=0") ==
+        "ring.first_bucket_bytes: is 0, allowed: at least a chunk, 16384, and at most "
+        "1099511627776");
+  CHECK(ErrorOfRing("update={policy: SSP staleness: 2}") ==
+        "update.policy: is SSP with topology RING, in which every sum has all workers' gradients, "
+        "allowed: SYNC, or topology PARAMETER_SERVER");
+  CHECK(ErrorOfRing("update.policy=ASYNC").find("update.policy: is ASYNC with topology RING") == 0);
+  CHECK(ErrorOfRing("update={policy: QUORUM quorum: 2}")
+            .find("update.policy: is QUORUM with topology RING") == 0);
+  CHECK(ErrorOfRing("shard={address: 'a:1'}") ==
+        "shard: is given with topology RING, whose workers need no shards, allowed: none");
+  CHECK(ErrorOfRing("partition={scheme: STRIPED}") ==
+        "partition: is given with topology RING, where each bucket is cut into equal parts, one "
+        "for each worker, allowed: none");
+  CHECK(ErrorOfRing("recovery={replicas: 1}")
+            .find("recovery: is given with topology RING, which ends when a process dies: "
+                  "replicas, checkpoints and views are of shards, allowed: none") == 0);
+  CHECK(ErrorOfRing("update.clip_global_norm=1") ==
+        "update.clip_global_norm: is 1 with topology RING, where each worker updates its part "
+        "before the whole norm is known, allowed: 0 (update.clip_value clips elements)");
+  CHECK(ErrorOfRing("exchange.gradient_encoding=INT8") ==
+        "exchange.gradient_encoding: is INT8 with topology RING, where every worker on the way "
+        "would round the sum once more, allowed: FLOAT32, FLOAT16, BFLOAT16");
+  CHECK(ErrorOfRing("exchange.shared_memory=true") ==
+        "exchange.shared_memory: is true with topology RING, where workers exchange messages, "
+        "allowed: false, the default with it");
+  CHECK(ErrorOfRing("local={steps: 4 fragments: 2 optimizer {kind: ADAMW}}") ==
+        "local.fragments: is 2 with topology RING, whose buckets may have layers of several "
+        "fragments, allowed: 1");
+  CHECK(ErrorOfRing("limits.lead_bytes=1000000") ==
+        "limits.lead_bytes: has no effect with topology RING, because it is about shards, allowed: "
+        "none");
+  CHECK(ErrorOfRing("limits.reconnect_seconds=1") ==
+        "limits.reconnect_seconds: has no effect with topology RING, which ends when a connection "
+        "breaks, allowed: none");
+  Valid(kRing, {"exchange.gradient_encoding=BFLOAT16", "exchange.parameter_encoding=FLOAT16"});
+  Valid(kRing, {"update.deterministic=true"});
+}
+
+TEST_CASE("models from workers are not for a ring") {
+  const std::string error = ErrorOf(R"(
+model { from_workers {} }
+topology: RING
+ring { address: "a:1" address: "a:2" }
+workers: 2
+update { policy: SYNC }
+)");
+  CHECK(error.find("model.from_workers: is given with topology RING, which only the program "
+                   "`worker` can be in, allowed: builtin, or input and layer") !=
+        std::string::npos);
+}
+
+TEST_CASE("the workers of a ring have different addresses") {
+  CHECK(ErrorOfRing("ring.address[1]=LOCALHOST:50051") ==
+        "ring.address[1]: is \"LOCALHOST:50051\", the same as ring.address[0], allowed: a "
+        "different address for each worker");
+  CHECK(ErrorOfRing("ring.address[1]=nowhere") ==
+        "ring.address[1]: is \"nowhere\", allowed: host:port or [IPv6]:port with a port of 0 to "
+        "65535, or unix:PATH of at most 107 bytes");
+  Valid(kRing, {"ring.address[1]=localhost:0", "ring.address[0]=localhost:0"});
+}
+
+TEST_CASE("`ring` is only for a ring") {
+  CHECK(ErrorOfOverride("ring={address: 'a:1'}") ==
+        "ring: has no effect with PARAMETER_SERVER, allowed: only with RING");
+}
+
+}  // namespace
+}  // namespace evenshard

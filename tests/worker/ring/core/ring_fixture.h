@@ -1,0 +1,45 @@
+#ifndef EVENSHARD_TESTS_WORKER_RING_CORE_RING_FIXTURE_H_
+#define EVENSHARD_TESTS_WORKER_RING_CORE_RING_FIXTURE_H_
+
+#include <google/protobuf/text_format.h>
+
+#include <catch2/catch.hpp>
+#include <string>
+
+#include "common/placement/model.h"
+#include "worker/ring/core/ring_plan.h"
+
+namespace evenshard {
+
+inline Model ModelOf(const std::string& text) {
+  ModelSpec spec;
+  REQUIRE(google::protobuf::TextFormat::ParseFromString(text, &spec));
+  absl::StatusOr<Model> model = Model::Create(spec);
+  INFO(model.status().ToString());
+  REQUIRE(model.ok());
+  return *std::move(model);
+}
+
+inline Model BuiltIn(const std::string& name) { return ModelOf("builtin: \"" + name + "\""); }
+
+// Tensors of many sizes, most of them with gaps behind.
+inline Model SmallModel() {
+  return ModelOf(R"(
+    input { channels: 40 height: 1 width: 1 }
+    layer { name: "fc1" linear { out_features: 50 } }
+    layer { relu {} }
+    layer { name: "fc2" linear { out_features: 30 } }
+    layer { relu {} }
+    layer { name: "fc3" linear { out_features: 10 } })");
+}
+
+inline RingPlan PlanOf(const Model& model, const RingPlan::Options& options) {
+  absl::StatusOr<RingPlan> plan = RingPlan::Create(model, options);
+  INFO(plan.status().ToString());
+  REQUIRE(plan.ok());
+  return *std::move(plan);
+}
+
+}  // namespace evenshard
+
+#endif  // EVENSHARD_TESTS_WORKER_RING_CORE_RING_FIXTURE_H_

@@ -1,0 +1,150 @@
+#include "worker/ring/core/ring_plan.h"
+
+#include <algorithm>
+#include <catch2/catch.hpp>
+#include <set>
+
+#include "tests/worker/ring/core/ring_fixture.h"
+
+namespace evenshard {
+namespace {
+
+// Checks that buckets cover the buffer from its end to its begin, without holes or overlaps, and
+// that segments cover the buckets, in order.
+void CheckCovers(const Model& model, const RingPlan& plan, const RingPlan::Options& options) {
+  int64_t end = model.buffer_size();
+  uint32_t next_segment = 0;
+  for (size_t i = 0; i < plan.buckets().size(); ++i) {
+    const RingBucket& bucket = plan.buckets()[i];
+    REQUIRE(bucket.begin + bucket.size == end);
+    end = bucket.begin;
+    CHECK(bucket.size * 4 <= options.bucket_bytes);
+    REQUIRE(bucket.first_segment == next_segment);
+    next_segment += bucket.segments;
+    int64_t begin = bucket.begin;
+    std::vector<int64_t> parts(options.workers);
+    for (uint32_t id = bucket.first_segment; id < next_segment; ++id) {
+      const RingSegment& segment = plan.segments()[id];
+      REQUIRE(segment.id == id);
+      REQUIRE(segment.bucket == static_cast<int>(i));
+      REQUIRE(segment.begin == begin);
+      REQUIRE(segment.size > 0);
+      CHECK(segment.size * 4 <= options.chunk_bytes);
+      CHECK(segment.begin % kAlignment == 0);
+      parts[segment.part] += segment.size;
+      begin += segment.size;
+    }
+    CHECK(begin == bucket.begin + bucket.size);
+    const auto [least, most] = std::minmax_element(parts.begin(), parts.end());
+    CHECK(*most - *least <= kAlignment);
+  }
+  CHECK(end == 0);
+  CHECK(next_segment == plan.segments().size());
+}
+
+TEST_CASE("a plan covers every float of every model once") {
+  for (const char* name : {"mnist_mlp", "alexnet", "vgg16", "resnet152"}) {
+    const Model model = BuiltIn(name);
+    for (const int workers : {2, 3, 5, 8}) {
+      const RingPlan::Options options = {.workers = workers,
+                                         .bucket_bytes = 25 << 20,
+                                         .first_bucket_bytes = 1 << 20,
+                                         .chunk_bytes = 640 << 10};
+      INFO(name << ", " << workers << " workers");
+      const RingPlan plan = PlanOf(model, options);
+      CheckCovers(model, plan, options);
+      int64_t sent = 0;
+      for (int rank = 0; rank < workers; ++rank) sent += plan.floats_sent(rank);
+      CHECK(sent == 2 * (workers - 1) * model.buffer_size());
+    }
+  }
+}
+
+TEST_CASE("parts may be empty where a bucket has less than 16 floats for each worker") {
+  const Model model = SmallModel();
+  const RingPlan::Options options = {
+      .workers = 8, .bucket_bytes = 64, .first_bucket_bytes = 64, .chunk_bytes = 64};
+  CheckCovers(model, PlanOf(model, options), options);
+}
+
+TEST_CASE("a tensor that is larger than a bucket is cut into equal pieces, each its own bucket") {
+  const Model model = BuiltIn("vgg16");
+  const RingPlan plan = PlanOf(model, {.workers = 4,
+                                       .bucket_bytes = 25 << 20,
+                                       .first_bucket_bytes = 1 << 20,
+                                       .chunk_bytes = 1 << 20});
+  const auto layer = std::find_if(model.layers().begin(), model.layers().end(),
+                                  [](const Layer& each) { return each.name == "fc6"; });
+  const absl::Span<const int> of_fc6 =
+      plan.buckets_of_layer(static_cast<int>(layer - model.layers().begin()));
+  // Its weights have 16 pieces, and its biases are in the bucket before them.
+  REQUIRE(of_fc6.size() == 17);
+  const int64_t first = plan.buckets()[of_fc6[1]].size;
+  for (size_t i = 1; i < of_fc6.size(); ++i) {
+    CHECK(std::abs(plan.buckets()[of_fc6[i]].size - first) <= kAlignment);
+  }
+}
+
+TEST_CASE("the first bucket is complete when it has its bytes, and small tensors share buckets") {
+  const Model model = BuiltIn("resnet152");
+  const RingPlan plan = PlanOf(model, {.workers = 2,
+                                       .bucket_bytes = 25 << 20,
+                                       .first_bucket_bytes = 1 << 20,
+                                       .chunk_bytes = 1 << 20});
+  // fc, of 8.2 MB, is the first tensor that gives it 1 MiB.
+  CHECK(plan.buckets()[0].size == 2048 * 1000 + 1008);
+  CHECK(plan.buckets().size() < 20);
+}
+
+TEST_CASE("each layer knows the buckets that have its tensors") {
+  const Model model = BuiltIn("alexnet");
+  const RingPlan plan = PlanOf(model, {.workers = 3,
+                                       .bucket_bytes = 4 << 20,
+                                       .first_bucket_bytes = 1 << 20,
+                                       .chunk_bytes = 1 << 20});
+  for (size_t layer = 0; layer < model.layers().size(); ++layer) {
+    std::set<int> expected;
+    if (model.layers()[layer].tensor_count > 0) {
+      const Model::Range range = model.RangeOf(model.layers()[layer]);
+      for (size_t i = 0; i < plan.buckets().size(); ++i) {
+        const RingBucket& bucket = plan.buckets()[i];
+        if (bucket.begin < range.begin + range.size && range.begin < bucket.begin + bucket.size) {
+          expected.insert(static_cast<int>(i));
+        }
+      }
+    }
+    const absl::Span<const int> buckets = plan.buckets_of_layer(static_cast<int>(layer));
+    CHECK(std::set<int>(buckets.begin(), buckets.end()) == expected);
+  }
+}
+
+TEST_CASE("the fingerprint tells plans apart, and only plans") {
+  const Model model = SmallModel();
+  const RingPlan::Options options = {
+      .workers = 3, .bucket_bytes = 4096, .first_bucket_bytes = 1024, .chunk_bytes = 512};
+  const uint64_t fingerprint = PlanOf(model, options).fingerprint();
+  CHECK(PlanOf(model, options).fingerprint() == fingerprint);
+  for (const auto& [workers, bucket, first, chunk] :
+       {std::tuple(2, 4096, 1024, 512), std::tuple(3, 2048, 1024, 512),
+        std::tuple(3, 4096, 2048, 512), std::tuple(3, 4096, 1024, 256)}) {
+    CHECK(PlanOf(model, {.workers = workers,
+                         .bucket_bytes = bucket,
+                         .first_bucket_bytes = first,
+                         .chunk_bytes = chunk})
+              .fingerprint() != fingerprint);
+  }
+}
+
+TEST_CASE("a plan with too many segments is refused") {
+  const absl::Status status = RingPlan::Create(BuiltIn("vgg16"), {.workers = 2,
+                                                                  .bucket_bytes = 25 << 20,
+                                                                  .first_bucket_bytes = 1 << 20,
+                                                                  .chunk_bytes = 64 >> 1})
+                                  .status();
+  CHECK(status.message() ==
+        "chunk_bytes is 32, which cuts the model into more than 16777216 chunks, allowed: larger "
+        "chunks");
+}
+
+}  // namespace
+}  // namespace evenshard

@@ -1,0 +1,78 @@
+#ifndef EVENSHARD_WORKER_RING_CORE_RING_PLAN_H_
+#define EVENSHARD_WORKER_RING_CORE_RING_PLAN_H_
+
+#include <cstdint>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "absl/types/span.h"
+#include "common/placement/model.h"
+
+namespace evenshard {
+
+// The version of the rules by which rings are planned, which is part of every fingerprint.
+inline constexpr uint32_t kRingPlanVersion = 1;
+
+// A range [begin, begin + size) of a worker's buffers (Model::buffer_size()), in floats, that is
+// reduced when the gradients of all its layers exist. It has whole tensors, or a piece of one that
+// is larger than a bucket, with the gaps behind tensors.
+struct RingBucket {
+  int64_t begin = 0;
+  int64_t size = 0;
+  int first_layer = 0;  // whose tensors it has
+  int last_layer = 0;
+  uint32_t first_segment = 0;
+  uint32_t segments = 0;
+};
+
+// The unit of transfer: at most chunk_bytes of a bucket's part. An id is an index in
+// RingPlan::segments().
+struct RingSegment {
+  uint32_t id = 0;
+  int bucket = 0;
+  int part = 0;       // the rank of the worker that applies the optimizer to it
+  int64_t begin = 0;  // in a worker's buffers, a multiple of 16
+  int64_t size = 0;   // floats, above 0
+};
+
+// How the workers of a ring reduce a model's gradient. Buckets are in the order in which the
+// backward pass fills them, from the last layer to the first. Each is cut into one part for each
+// worker, which differ by at most 16 floats, and each part into segments. A pure function of its
+// arguments, so every worker computes the same plan. Immutable.
+class RingPlan {
+ public:
+  struct Options {
+    int workers = 0;
+    int64_t bucket_bytes = 0;
+    int64_t first_bucket_bytes = 0;  // the bucket that is filled first ends when it has so many
+    int64_t chunk_bytes = 0;
+  };
+
+  // Errors: INVALID_ARGUMENT if there would be more than 2^24 segments. REQUIRES: all tensors are
+  // FLOAT32; `options` is as the checks of a config leave it.
+  static absl::StatusOr<RingPlan> Create(const Model& model, const Options& options);
+
+  const std::vector<RingBucket>& buckets() const { return buckets_; }
+  const std::vector<RingSegment>& segments() const { return segments_; }
+  // The buckets with tensors of a layer, none if it has no tensors.
+  absl::Span<const int> buckets_of_layer(int layer) const { return of_layer_[layer]; }
+  // The floats of all segments of a worker's part.
+  int64_t part_size(int rank) const { return part_sizes_[rank]; }
+  // The floats that a worker sends in an iteration: in sums those of every part but its own, and as
+  // parameters those of every part but its successor's. With n workers and M floats in all that is
+  // 2 (n - 1) / n * M, but for the parts' differences.
+  int64_t floats_sent(int rank) const;
+  // Equal for equal plans of equal models, on every machine and in every build.
+  uint64_t fingerprint() const { return fingerprint_; }
+
+ private:
+  std::vector<RingBucket> buckets_;
+  std::vector<RingSegment> segments_;
+  std::vector<std::vector<int>> of_layer_;
+  std::vector<int64_t> part_sizes_;
+  uint64_t fingerprint_ = 0;
+};
+
+}  // namespace evenshard
+
+#endif  // EVENSHARD_WORKER_RING_CORE_RING_PLAN_H_
