@@ -67,6 +67,13 @@ class BucketBuilder {
 
 }  // namespace
 
+RingPlan::Options RingPlan::OptionsOf(const ClusterConfig& config) {
+  return {.workers = config.workers(),
+          .bucket_bytes = config.ring().bucket_bytes(),
+          .first_bucket_bytes = config.ring().first_bucket_bytes(),
+          .chunk_bytes = config.limits().chunk_bytes()};
+}
+
 absl::StatusOr<RingPlan> RingPlan::Create(const Model& model, const Options& options) {
   RingPlan plan;
   BucketBuilder builder(FloatsIn(options.bucket_bytes) / kAlignment * kAlignment,

@@ -7,6 +7,7 @@
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
 #include "common/placement/model.h"
+#include "proto/config.pb.h"
 
 namespace evenshard {
 
@@ -47,6 +48,9 @@ class RingPlan {
     int64_t first_bucket_bytes = 0;  // the bucket that is filled first ends when it has so many
     int64_t chunk_bytes = 0;
   };
+
+  // The options that a valid config of a ring asks for.
+  static Options OptionsOf(const ClusterConfig& config);
 
   // Errors: INVALID_ARGUMENT if there would be more than 2^24 segments. REQUIRES: all tensors are
   // FLOAT32; `options` is as the checks of a config leave it.

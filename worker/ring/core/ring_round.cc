@@ -1,0 +1,398 @@
+#include "worker/ring/core/ring_round.h"
+
+#include <algorithm>
+#include <cmath>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "common/base/status_macros.h"
+#include "common/wire/encoding.h"
+
+namespace evenshard {
+namespace {
+
+constexpr absl::Duration kLongestWatchPeriod = absl::Seconds(1);
+
+size_t IndexOf(RingWay way) { return static_cast<size_t>(way); }
+
+}  // namespace
+
+RingRound::RingRound(const Options& options)
+    : options_(options),
+      plan_(*options.plan),
+      sums_(options.config, options.rank),
+      parameter_encoding_(options.config->proto().exchange().parameter_encoding()),
+      workers_(options.config->workers()),
+      connections_(options.config->proto().limits().connections()),
+      limit_(absl::Seconds(options.config->proto().limits().exchange_seconds())),
+      watch_period_(std::min(limit_ / 10, kLongestWatchPeriod)),
+      watch_(watch_period_),
+      is_pushed_(options.config->model().layers().size()),
+      segments_(plan_.segments().size()),
+      buckets_(plan_.buckets().size()) {
+  for (auto& queues : queues_) queues.resize(connections_);
+}
+
+absl::Status RingRound::Begin(const ExchangeKind& kind, absl::Span<float> gradients,
+                              absl::Span<float> parameters) {
+  absl::MutexLock lock(&mutex_);
+  RETURN_IF_ERROR(failure_);
+  if (is_begun_) {
+    return absl::FailedPreconditionError(
+        "an iteration has begun, and not all of its layers have been waited for");
+  }
+  if (kind.onlooks || kind.assigned.has_value() || !kind.hyperparameters.empty()) {
+    return absl::UnimplementedError(
+        "in a ring a worker pushes gradients, at the rates of the config");
+  }
+  work_.gradients = gradients;
+  work_.parameters = parameters;
+  work_.weight = kind.skip ? 0 : kind.weight;
+  is_begun_ = true;
+  is_pushed_.assign(is_pushed_.size(), false);
+  segments_.assign(segments_.size(), {});
+  incomplete_ = static_cast<uint32_t>(segments_.size());
+  for (size_t i = 0; i < buckets_.size(); ++i) {
+    buckets_[i] = {.incomplete = plan_.buckets()[i].segments};
+  }
+  for (size_t layer = 0; layer < is_pushed_.size(); ++layer) {
+    for (const int bucket : plan_.buckets_of_layer(static_cast<int>(layer))) {
+      ++buckets_[bucket].unpushed_layers;
+    }
+  }
+  ++moves_;
+  return absl::OkStatus();
+}
+
+absl::Status RingRound::Push(int layer) {
+  std::vector<const RingBucket*> released;
+  {
+    absl::MutexLock lock(&mutex_);
+    RETURN_IF_ERROR(failure_);
+    if (!is_begun_) return absl::FailedPreconditionError("no iteration has begun");
+    if (is_pushed_[layer]) {
+      return absl::FailedPreconditionError(
+          absl::StrCat("layer ", layer, " has been pushed in this iteration already"));
+    }
+    is_pushed_[layer] = true;
+    for (const int bucket : plan_.buckets_of_layer(layer)) {
+      if (--buckets_[bucket].unpushed_layers > 0) continue;
+      released.push_back(&plan_.buckets()[bucket]);
+      Release(*released.back());
+    }
+  }
+  if (released.empty()) return absl::OkStatus();
+  for (uint32_t stream = 0; stream < connections_; ++stream) {
+    options_.wake(RingWay::kReduce, static_cast<int>(stream));
+  }
+  return absl::OkStatus();
+}
+
+void RingRound::Release(const RingBucket& bucket) {
+  const bool contributes = work_.weight > 0;
+  auto& held = held_[work_.iteration % 2];
+  for (uint32_t id = bucket.first_segment; id < bucket.first_segment + bucket.segments; ++id) {
+    const RingSegment& segment = plan_.segments()[id];
+    if ((segment.part + 1) % workers_ == options_.rank) {
+      Outgoing first = {.segment = &segment, .iteration = work_.iteration, .is_own = contributes};
+      if (contributes) {
+        first.buffer = work_.gradients;
+        first.weight = work_.weight;
+      }
+      Queue(RingWay::kReduce, first);
+    } else if (const auto found = held.find(id); found != held.end()) {
+      segments_[id].is_received = true;
+      released_.push_back(std::move(found->second));
+      held.erase(found);
+    }
+  }
+}
+
+void RingRound::Queue(RingWay way, Outgoing outgoing) {
+  ++unsent_;
+  queues_[IndexOf(way)][StreamOf(*outgoing.segment)].push_back(outgoing);
+}
+
+std::optional<RingRound::Outgoing> RingRound::Take(RingWay way, int stream) {
+  absl::MutexLock lock(&mutex_);
+  std::deque<Outgoing>& queue = queues_[IndexOf(way)][stream];
+  if (queue.empty() || !failure_.ok()) return std::nullopt;
+  const Outgoing next = queue.front();
+  queue.pop_front();
+  const Encoding encoding = way == RingWay::kReduce ? sums_.encoding() : parameter_encoding_;
+  if (!next.buffer.empty()) traffic_.bytes_out += EncodedBytes(encoding, next.segment->size);
+  ++traffic_.pushes;
+  return next;
+}
+
+void RingRound::Sent() {
+  absl::MutexLock lock(&mutex_);
+  --unsent_;
+  ++moves_;
+}
+
+absl::StatusOr<const RingSegment*> RingRound::Find(uint32_t id, int32_t encoding, Encoding expected,
+                                                   const Segments& data, bool has_data) const {
+  const auto wrong = [&](absl::string_view what) {
+    return absl::InvalidArgumentError(absl::StrCat(options_.predecessor, " sent ", what));
+  };
+  if (id >= plan_.segments().size()) {
+    return wrong(absl::StrCat("chunk ", id, ", and there are ", plan_.segments().size()));
+  }
+  const RingSegment& segment = plan_.segments()[id];
+  if (has_data && encoding != expected) {
+    return wrong(absl::StrCat("chunk ", id, " in ", EncodingName(encoding), " instead of ",
+                              EncodingName(expected)));
+  }
+  const size_t bytes = SegmentsSize(data);
+  const size_t right = has_data ? EncodedBytes(expected, segment.size) : 0;
+  if (bytes != right) {
+    return wrong(absl::StrCat(bytes, " bytes of chunk ", id, " instead of ", right));
+  }
+  return &segment;
+}
+
+absl::Status RingRound::TakeReduced(const Decoded<GradientHeader>& received,
+                                    std::shared_ptr<const void> owner) {
+  const GradientHeader& header = received.header;
+  const absl::StatusOr<const RingSegment*> segment =
+      Find(header.chunk, header.encoding, sums_.encoding(), received.data, !header.skip);
+  absl::Status taken = segment.status();
+  if (taken.ok() && !header.skip && !(std::isfinite(header.weight) && header.weight > 0)) {
+    taken = absl::InvalidArgumentError(absl::StrCat(options_.predecessor, " sent a sum of chunk ",
+                                                    header.chunk, " with the weight ",
+                                                    header.weight, ", allowed: above 0"));
+  }
+  if (taken.ok()) {
+    const auto claimed = Claim(**segment, {received, std::move(owner)});
+    taken = claimed.status();
+    if (taken.ok() && claimed->has_value()) taken = Reduce(**segment, **claimed, received);
+  }
+  if (!taken.ok()) Fail(taken);
+  return taken;
+}
+
+absl::StatusOr<std::optional<RingRound::Work>> RingRound::Claim(const RingSegment& segment,
+                                                                Held held) {
+  const GradientHeader& header = held.received.header;
+  absl::MutexLock lock(&mutex_);
+  RETURN_IF_ERROR(failure_);
+  ++moves_;
+  traffic_.bytes_in += SegmentsSize(held.received.data);
+  const bool is_next = header.iteration == work_.iteration + 1 && is_begun_;
+  const bool is_expected = (segment.part + 1) % workers_ != options_.rank &&
+                           (header.iteration == work_.iteration || is_next);
+  auto& waiting = held_[header.iteration % 2];
+  const bool is_repeated =
+      (!is_next && is_begun_ && segments_[segment.id].is_received) || waiting.contains(segment.id);
+  if (!is_expected || is_repeated) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(options_.predecessor, " sent a sum of chunk ", segment.id, " of iteration ",
+                     header.iteration, ", which cannot come in iteration ", work_.iteration));
+  }
+  if (is_next || !IsReady(segment.bucket)) {
+    waiting.emplace(segment.id, std::move(held));
+    return std::nullopt;
+  }
+  segments_[segment.id].is_received = true;
+  return work_;
+}
+
+absl::Status RingRound::Reduce(const RingSegment& segment, const Work& work,
+                               const Decoded<GradientHeader>& received) {
+  return segment.part == options_.rank ? UpdatePart(segment, work, received)
+                                       : PassSum(segment, work, received);
+}
+
+absl::Status RingRound::PassSum(const RingSegment& segment, const Work& work,
+                                const Decoded<GradientHeader>& received) {
+  const bool has_received = !received.header.skip;
+  const auto iteration = static_cast<int64_t>(work.iteration);
+  Outgoing sum = {.segment = &segment, .iteration = work.iteration};
+  if (has_received && work.weight > 0) {
+    RETURN_IF_ERROR(sums_.Add(segment, iteration, received.data, work.gradients));
+  } else if (has_received) {
+    sums_.Store(segment, received.data, work.gradients);
+  }
+  sum.is_own = !has_received && work.weight > 0;
+  sum.weight = work.weight + (has_received ? received.header.weight : 0);
+  if (sum.weight > 0) sum.buffer = work.gradients;
+  {
+    absl::MutexLock lock(&mutex_);
+    Queue(RingWay::kReduce, sum);
+  }
+  Wake(RingWay::kReduce, segment);
+  return absl::OkStatus();
+}
+
+absl::Status RingRound::UpdatePart(const RingSegment& segment, const Work& work,
+                                   const Decoded<GradientHeader>& received) {
+  const bool has_received = !received.header.skip;
+  const float weight = work.weight + (has_received ? received.header.weight : 0);
+  const bool is_unchanged = weight == 0;
+  if (!is_unchanged) {
+    RingPart::Sum sum = {.scale = 1 / weight};
+    if (work.weight > 0) sum.own = work.gradients.data() + segment.begin;
+    if (has_received) sum.received = &received.data;
+    RETURN_IF_ERROR(
+        options_.part->Update(segment, static_cast<int64_t>(work.iteration), sum, work.parameters));
+    options_.on_parameters_written(segment.begin, segment.size);
+  }
+  PassParameters(segment, work, is_unchanged);
+  return absl::OkStatus();
+}
+
+absl::Status RingRound::TakeGathered(const Decoded<ParameterHeader>& received) {
+  const ParameterHeader& header = received.header;
+  absl::StatusOr<const RingSegment*> segment =
+      Find(header.chunk, header.encoding, parameter_encoding_, received.data, !header.unchanged);
+  Work work;
+  if (segment.ok()) {
+    absl::MutexLock lock(&mutex_);
+    RETURN_IF_ERROR(failure_);
+    ++moves_;
+    traffic_.bytes_in += SegmentsSize(received.data);
+    const bool is_expected = (*segment)->part != options_.rank && IsReady((*segment)->bucket) &&
+                             header.iteration == work_.iteration &&
+                             !segments_[(*segment)->id].is_complete;
+    if (!is_expected) {
+      segment = absl::InvalidArgumentError(absl::StrCat(
+          options_.predecessor, " sent parameters of chunk ", header.chunk, " of iteration ",
+          header.iteration, ", which cannot come in iteration ", work_.iteration));
+    }
+    work = work_;
+  }
+  if (!segment.ok()) {
+    Fail(segment.status());
+    return segment.status();
+  }
+  if (!header.unchanged) {
+    const absl::Span<float> to = work.parameters.subspan((*segment)->begin, (*segment)->size);
+    Decode(parameter_encoding_, received.data, to);
+    options_.on_parameters_written((*segment)->begin, (*segment)->size);
+  }
+  PassParameters(**segment, work, header.unchanged);
+  return absl::OkStatus();
+}
+
+void RingRound::PassParameters(const RingSegment& segment, const Work& work, bool is_unchanged) {
+  const bool goes_on = (options_.rank + 1) % workers_ != segment.part;
+  {
+    absl::MutexLock lock(&mutex_);
+    if (goes_on) {
+      Outgoing parameters = {.segment = &segment, .iteration = work.iteration};
+      if (!is_unchanged) parameters.buffer = work.parameters;
+      Queue(RingWay::kGather, parameters);
+    }
+    Complete(segment);
+  }
+  if (goes_on) Wake(RingWay::kGather, segment);
+}
+
+void RingRound::Complete(const RingSegment& segment) {
+  segments_[segment.id].is_complete = true;
+  --buckets_[segment.bucket].incomplete;
+  --incomplete_;
+  ++moves_;
+}
+
+bool RingRound::ReduceHeld() {
+  Held next;
+  Work work;
+  {
+    absl::MutexLock lock(&mutex_);
+    const auto has_work = [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+      return ends_ || !failure_.ok() || !released_.empty();
+    };
+    mutex_.Await(absl::Condition(&has_work));
+    if (ends_ || !failure_.ok()) return false;
+    next = std::move(released_.front());
+    released_.pop_front();
+    work = work_;
+  }
+  const absl::Status reduced =
+      Reduce(plan_.segments()[next.received.header.chunk], work, next.received);
+  if (!reduced.ok()) Fail(reduced);
+  return reduced.ok();
+}
+
+void RingRound::EndHeld() {
+  absl::MutexLock lock(&mutex_);
+  ends_ = true;
+}
+
+uint32_t RingRound::Remaining(const Wait& wait) const {
+  if (!is_begun_) return wait.until_sent ? unsent_ : 0;
+  if (wait.layer < 0) return incomplete_ + (wait.until_sent ? unsent_ : 0);
+  uint32_t remaining = 0;
+  for (const int bucket : plan_.buckets_of_layer(wait.layer)) {
+    remaining += buckets_[bucket].incomplete;
+  }
+  return remaining;
+}
+
+absl::Status RingRound::AwaitLayer(int layer) { return Await({.layer = layer}); }
+
+absl::Status RingRound::AwaitAll() { return Await({.until_sent = true}); }
+
+absl::Status RingRound::Await(const Wait& wait) {
+  absl::MutexLock lock(&mutex_);
+  RETURN_IF_ERROR(failure_);
+  for (int layer = 0; is_begun_ && layer < static_cast<int>(is_pushed_.size()); ++layer) {
+    const absl::Span<const int> buckets = plan_.buckets_of_layer(layer);
+    const bool is_awaited = wait.layer < 0 || wait.layer == layer;
+    if (is_awaited && !buckets.empty() && !is_pushed_[layer]) {
+      return absl::FailedPreconditionError(
+          absl::StrCat("layer ", layer, " has not been pushed, and is waited for"));
+    }
+  }
+  wait_ = wait;
+  ++moves_;
+  const auto is_over = [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+    return !failure_.ok() || Remaining(*wait_) == 0;
+  };
+  mutex_.Await(absl::Condition(&is_over));
+  wait_.reset();
+  ++moves_;
+  RETURN_IF_ERROR(failure_);
+  if (is_begun_ && incomplete_ == 0) {
+    is_begun_ = false;
+    ++work_.iteration;
+  }
+  return absl::OkStatus();
+}
+
+bool RingRound::Fail(const absl::Status& failure) {
+  // Destroyed after unlocking, because streams are told that their messages are not held any more.
+  std::array<std::unordered_map<uint32_t, Held>, 2> held;
+  std::deque<Held> released;
+  absl::MutexLock lock(&mutex_);
+  if (!failure_.ok()) return false;
+  failure_ = failure;
+  held.swap(held_);
+  released.swap(released_);
+  return true;
+}
+
+std::optional<Stall> RingRound::CheckProgress(absl::Time now, std::optional<std::string>* overdue) {
+  absl::MutexLock lock(&mutex_);
+  watch_.Look(now);
+  if (!failure_.ok()) return std::nullopt;
+  if (!wait_.has_value() || moves_ != watch_.moves()) return watch_.Moved(work_.iteration, moves_);
+  const absl::Duration lasted = watch_.Stood();
+  const std::string missing =
+      incomplete_ == 0 ? absl::StrCat(unsent_, " chunks have not been sent")
+                       : absl::StrCat(options_.predecessor, " has sent nothing, and ", incomplete_,
+                                      " of ", segments_.size(), " chunks are missing");
+  if (lasted >= limit_) {
+    *overdue = absl::StrCat("iteration ", work_.iteration, ": ", missing);
+    return std::nullopt;
+  }
+  if (lasted < StallWatch::kNewsAfter) return std::nullopt;
+  return Stall{.iteration = work_.iteration,
+               .lasted = lasted,
+               .missing = missing,
+               .is_news = watch_.IsNews()};
+}
+
+}  // namespace evenshard

@@ -1,0 +1,236 @@
+#ifndef EVENSHARD_WORKER_RING_CORE_RING_ROUND_H_
+#define EVENSHARD_WORKER_RING_CORE_RING_ROUND_H_
+
+#include <array>
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/synchronization/mutex.h"
+#include "absl/time/time.h"
+#include "absl/types/span.h"
+#include "common/placement/planned_config.h"
+#include "common/wire/chunk_codec.h"
+#include "worker/exchange/core/exchange_kind.h"
+#include "worker/exchange/core/stall_watch.h"
+#include "worker/exchange/core/training_exchange.h"
+#include "worker/ring/core/ring_part.h"
+#include "worker/ring/core/ring_plan.h"
+#include "worker/ring/core/ring_sums.h"
+
+namespace evenshard {
+
+// The two streams of a ring: sums on their way to the worker whose part they are, and parameters on
+// their way from it.
+enum class RingWay : uint8_t { kReduce, kGather };
+
+// The one owner of a worker's iteration in a ring. With n workers and segment s of part p:
+//
+//   worker p + 1          p + 2     ...     p - 1            p
+//   its gradient ──────> + its own ──────> + its own ──────> + its own, optimizer      kReduce
+//   parameters ────────> ──────────> ... ──> parameters                                 kGather
+//        ^───────────────────────────────────────────────────┘
+//
+// So each worker receives a segment at most once each way in an iteration, and adds gradients in an
+// order that is always the same. A sum takes the place of this worker's gradient, and leaves from
+// there; parameters are written to their place, and are passed on from there.
+//
+// A sum that comes before this worker has pushed the bucket is held where it was received, until
+// ReduceHeld adds it. So a predecessor may be ahead by up to an iteration.
+//
+// Memory that a stream sends from is not written before the successor has received it. The next
+// change of a segment's gradient or parameters needs the parameters that its worker p makes of the
+// sum in which the successor's contribution is, and the successor contributes to that sum only when
+// it has received what this worker had sent it before. Others who write there, between iterations,
+// have to call AwaitAll, which waits until everything is sent.
+//
+// One thread begins, pushes and waits. The streams' threads take what is to be sent, and hand over
+// what was received. One thread calls ReduceHeld, another one CheckProgress, without which waits
+// have no limit. Thread-safe. Only the methods named Await and ReduceHeld block.
+class RingRound {
+ public:
+  // What a stream sends next.
+  struct Outgoing {
+    const RingSegment* segment = nullptr;
+    uint64_t iteration = 0;
+    // The buffer of gradients or of parameters. Empty: no worker has contributed.
+    absl::Span<const float> buffer = {};
+    float weight = 0;     // kReduce: of the workers in the sum
+    bool is_own = false;  // kReduce: it is this worker's gradient, the first of the sum
+  };
+  struct Options {
+    const PlannedConfig* config = nullptr;  // must outlive the round, like every pointer here
+    const RingPlan* plan = nullptr;
+    RingPart* part = nullptr;
+    int rank = 0;
+    // The names of neighbours for errors, such as "worker 1 (10.0.0.2:50051)".
+    std::string predecessor = {};
+    // Called without a lock when a stream has something to take.
+    std::function<void(RingWay way, int stream)> wake;
+    // Called when a range of the parameters has been written, before any wait for it ends.
+    std::function<void(int64_t begin, int64_t count)> on_parameters_written;
+  };
+
+  explicit RingRound(const Options& options);
+
+  // The iteration that has begun, or else the one to begin next.
+  uint64_t iteration() const {
+    absl::MutexLock lock(&mutex_);
+    return work_.iteration;
+  }
+  bool is_begun() const {
+    absl::MutexLock lock(&mutex_);
+    return is_begun_;
+  }
+
+  // Begins an iteration. Its sums are made in `gradients`, also if this worker does not contribute
+  // (kind.skip). Both have Model::buffer_size() floats. Errors: the failure; FAILED_PRECONDITION if
+  // one has begun; UNIMPLEMENTED for kinds that only Python has.
+  absl::Status Begin(const ExchangeKind& kind, absl::Span<float> gradients,
+                     absl::Span<float> parameters);
+  // A layer's gradient is there. The buckets of which it was the last leave. Errors: the failure;
+  // FAILED_PRECONDITION if no iteration has begun or the layer has been pushed.
+  absl::Status Push(int layer);
+  // Wait until a layer's parameters are there, or all, and with AwaitAll until everything is sent.
+  // The iteration is over when all parameters are there. Return at once if none has begun. Errors:
+  // the failure; FAILED_PRECONDITION if something must be pushed first.
+  absl::Status AwaitLayer(int layer);
+  absl::Status AwaitAll();
+
+  // Removes and returns what a stream sends next. The caller reports with Sent that it has left.
+  std::optional<Outgoing> Take(RingWay way, int stream);
+  void Sent();
+  const RingSums& sums() const { return sums_; }
+
+  // Take a segment that was received. A sum may be held: then `owner` keeps `data` until it has
+  // been added. Errors, which fail the round too: INVALID_ARGUMENT for a segment that cannot come
+  // now, or whose data does not fit; those of RingSums and RingPart.
+  absl::Status TakeReduced(const Decoded<GradientHeader>& received,
+                           std::shared_ptr<const void> owner);
+  absl::Status TakeGathered(const Decoded<ParameterHeader>& received);
+
+  // Waits until a sum that was held can be added, and adds it. Returns false when the round has
+  // failed or is to end.
+  bool ReduceHeld();
+  void EndHeld();
+
+  // Fails this iteration and every later one. Returns whether it is the first failure, which is
+  // kept.
+  bool Fail(const absl::Status& failure);
+  absl::Status failure() const {
+    absl::MutexLock lock(&mutex_);
+    return failure_;
+  }
+
+  // Checks whether the current wait has made progress since the last call. Must be called every
+  // watch_period(). Returns a stall of 3 s or more, and once the end of a stall that was news
+  // (StallWatch). Sets `overdue` to what is missing if nothing has moved for limit().
+  std::optional<Stall> CheckProgress(absl::Time now, std::optional<std::string>* overdue);
+  absl::Duration watch_period() const { return watch_period_; }
+
+  TrainingExchange::Traffic traffic() const {
+    absl::MutexLock lock(&mutex_);
+    return traffic_;
+  }
+
+ private:
+  // A sum that waits where it was received.
+  struct Held {
+    Decoded<GradientHeader> received;
+    std::shared_ptr<const void> owner;
+  };
+  struct SegmentState {
+    bool is_received = false;  // the sum
+    bool is_complete = false;  // the parameters are there
+  };
+  struct BucketState {
+    int unpushed_layers = 0;
+    uint32_t incomplete = 0;  // segments
+  };
+  // The iteration under way, as Begin was told of it.
+  struct Work {
+    uint64_t iteration = 0;
+    absl::Span<float> gradients = {};
+    absl::Span<float> parameters = {};
+    float weight = 0;  // 0: this worker does not contribute
+  };
+  // What the training thread waits for.
+  struct Wait {
+    int layer = -1;  // or all of them
+    bool until_sent = false;
+  };
+
+  bool IsReady(int bucket) const ABSL_SHARED_LOCKS_REQUIRED(mutex_) {
+    return is_begun_ && buckets_[bucket].unpushed_layers == 0;
+  }
+  // The bucket's gradient is whole: queues the segments that begin at this worker, and lets those
+  // be added that were held.
+  void Release(const RingBucket& bucket) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void Queue(RingWay way, Outgoing outgoing) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  int StreamOf(const RingSegment& segment) const {
+    return static_cast<int>(segment.id % connections_);
+  }
+  void Wake(RingWay way, const RingSegment& segment) const {
+    options_.wake(way, StreamOf(segment));
+  }
+  void Complete(const RingSegment& segment) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // Finds a received segment, and checks it against the plan. Errors: INVALID_ARGUMENT.
+  absl::StatusOr<const RingSegment*> Find(uint32_t id, int32_t encoding, Encoding expected,
+                                          const Segments& data, bool has_data) const;
+  // Claims a sum that can be added, or holds it. Returns the work, or nullopt if it is held.
+  absl::StatusOr<std::optional<Work>> Claim(const RingSegment& segment, Held held);
+  // Adds a received sum to this worker's gradient, and passes it on or applies it.
+  absl::Status Reduce(const RingSegment& segment, const Work& work,
+                      const Decoded<GradientHeader>& received);
+  absl::Status PassSum(const RingSegment& segment, const Work& work,
+                       const Decoded<GradientHeader>& received);
+  absl::Status UpdatePart(const RingSegment& segment, const Work& work,
+                          const Decoded<GradientHeader>& received);
+  // The parameters of a segment are there: completes it, and passes them on unless the successor is
+  // where they came from.
+  void PassParameters(const RingSegment& segment, const Work& work, bool is_unchanged);
+  uint32_t Remaining(const Wait& wait) const ABSL_SHARED_LOCKS_REQUIRED(mutex_);
+  absl::Status Await(const Wait& wait);
+
+  // Constant after construction.
+  const Options options_;
+  const RingPlan& plan_;
+  const RingSums sums_;
+  const Encoding parameter_encoding_;
+  const int workers_;
+  const uint32_t connections_;
+  const absl::Duration limit_;
+  const absl::Duration watch_period_;
+
+  mutable absl::Mutex mutex_;
+  StallWatch watch_ ABSL_GUARDED_BY(mutex_);
+  Work work_ ABSL_GUARDED_BY(mutex_);
+  bool is_begun_ ABSL_GUARDED_BY(mutex_) = false;
+  std::vector<bool> is_pushed_ ABSL_GUARDED_BY(mutex_);  // by layer
+  std::vector<SegmentState> segments_ ABSL_GUARDED_BY(mutex_);
+  std::vector<BucketState> buckets_ ABSL_GUARDED_BY(mutex_);
+  uint32_t incomplete_ ABSL_GUARDED_BY(mutex_) = 0;  // segments
+  // By way and stream.
+  std::array<std::vector<std::deque<Outgoing>>, 2> queues_ ABSL_GUARDED_BY(mutex_);
+  uint32_t unsent_ ABSL_GUARDED_BY(mutex_) = 0;  // segments in the queues or with a stream
+  // Sums that came before their bucket was pushed: of even and of odd iterations.
+  std::array<std::unordered_map<uint32_t, Held>, 2> held_ ABSL_GUARDED_BY(mutex_);
+  std::deque<Held> released_ ABSL_GUARDED_BY(mutex_);  // from held_, and can be added
+  bool ends_ ABSL_GUARDED_BY(mutex_) = false;
+  std::optional<Wait> wait_ ABSL_GUARDED_BY(mutex_);
+  uint64_t moves_ ABSL_GUARDED_BY(mutex_) = 0;  // counts everything that advances a wait
+  absl::Status failure_ ABSL_GUARDED_BY(mutex_);
+  TrainingExchange::Traffic traffic_ ABSL_GUARDED_BY(mutex_);
+};
+
+}  // namespace evenshard
+
+#endif  // EVENSHARD_WORKER_RING_CORE_RING_ROUND_H_
