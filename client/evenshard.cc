@@ -108,8 +108,11 @@ absl::StatusOr<PlannedConfig> ReadConfig(const Options& options) {
   }
   const std::vector<std::string> changes(options.overrides,
                                          options.overrides + options.override_count);
-  return path != nullptr ? PlannedConfig::Load(path, changes)
-                         : PlannedConfig::Parse(text, "config", changes);
+  ASSIGN_OR_RETURN(PlannedConfig config, path != nullptr
+                                             ? PlannedConfig::Load(path, changes)
+                                             : PlannedConfig::Parse(text, "config", changes));
+  RETURN_IF_ERROR(config.CheckHasShards());
+  return config;
 }
 
 absl::StatusOr<PlannedConfig> ConfigFrom(const evenshard_options& options) {

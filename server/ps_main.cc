@@ -160,7 +160,8 @@ int Run(const CommandLine& command) {
   SetUpProcess();
 
   absl::StatusOr<PlannedConfig> config = PlannedConfig::Load(command.config, command.overrides);
-  if (!config.ok()) return LogError(config.status(), 2);
+  const absl::Status usable = config.ok() ? config->CheckHasShards() : config.status();
+  if (!usable.ok()) return LogError(usable, 2);
   if (command.shard < 0 || command.shard >= config->processes()) {
     spdlog::error("there is no shard {}: the config has {} shards, 0 to {}", command.shard,
                   config->processes(), config->processes() - 1);

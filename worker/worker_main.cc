@@ -18,8 +18,10 @@
 #include "absl/strings/str_cat.h"
 #include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
+#include "common/base/atomic_file.h"
 #include "common/base/clock.h"
 #include "common/base/text.h"
+#include "common/checkpoint/write_model.h"
 #include "common/control/etcd/make_view_link.h"
 #include "common/placement/planned_config.h"
 #include "common/process/command_line.h"
@@ -27,6 +29,7 @@
 #include "common/process/process_setup.h"
 #include "spdlog/spdlog.h"
 #include "worker/trace/trace.h"
+#include "worker/training/connect_exchange.h"
 #include "worker/training/trainer.h"
 
 namespace evenshard {
@@ -45,6 +48,7 @@ struct CommandLine {
   std::string coordinator;
   std::string summary;
   std::string trace;
+  std::string save;
 };
 
 // Calls Trainer::Stop on SIGTERM or SIGINT, and ends the process if the trainer takes too long.
@@ -128,6 +132,11 @@ int Run(const CommandLine& command) {
   SignalWatch signals;
   SetUpProcess();
   // Check this now rather than after hours of training.
+  if (!command.save.empty()) {
+    if (const absl::Status writable = CheckWritable(command.save); !writable.ok()) {
+      return LogError(writable, 2);
+    }
+  }
   if (!command.summary.empty() && !std::ofstream(command.summary, std::ios::app)) {
     spdlog::error("cannot write --summary={}: {}", command.summary, std::strerror(errno));
     return 2;
@@ -135,8 +144,15 @@ int Run(const CommandLine& command) {
   absl::StatusOr<PlannedConfig> config = PlannedConfig::Load(command.config, command.overrides);
   const absl::Status usable = config.ok() ? config->CheckOwnModel() : config.status();
   if (!usable.ok()) return LogError(usable, 2);
-  spdlog::info("Evenshard worker {}: trains {} on {} shards, with {} workers in all", command.rank,
-               config->model().name(), config->shards(), config->workers());
+  if (!command.save.empty() && !config->is_ring()) {
+    spdlog::error("--save: is for topology RING, allowed with shards: psctl save");
+    return 2;
+  }
+  const std::string partners = config->is_ring()
+                                   ? absl::StrCat("in a ring of ", config->workers(), " workers")
+                                   : absl::StrCat("on ", config->shards(), " shards, with ",
+                                                  config->workers(), " workers in all");
+  spdlog::info("Evenshard worker {}: trains {} {}", command.rank, config->model().name(), partners);
   RealClock clock;
   std::unique_ptr<Trace> trace;
   if (!command.trace.empty()) {
@@ -159,7 +175,7 @@ int Run(const CommandLine& command) {
       .connect =
           [&views](Exchange::Options options) {
             options.view_link = views.get();
-            return Exchange::Connect(options);
+            return ConnectExchange(options);
           },
   });
   if (!trainer.ok()) {
@@ -190,6 +206,11 @@ int Run(const CommandLine& command) {
   if (!std::isfinite(summary->final_loss)) {
     spdlog::warn("the loss of the last batch is {}", summary->final_loss);
   }
+  if (!command.save.empty()) {
+    const absl::Status saved = WriteModel(config->model(), (*trainer)->parameters(), command.save);
+    if (!saved.ok()) return LogError(saved, 1);
+    spdlog::info("the model is in {}", command.save);
+  }
   if (!command.summary.empty()) {
     std::ofstream file(command.summary);
     file << summary->ToJson();
@@ -210,6 +231,7 @@ int Main(int argc, char** argv) {
        &command.coordinator},
       {"set", "FIELD=VALUE", "overrides a field of the config; repeatable", &command.overrides},
       {"summary", "FILE", "writes the figures of the run to FILE, as JSON", &command.summary},
+      {"save", "FILE", "with topology RING, writes the trained model to FILE", &command.save},
       {"trace", "FILE", "writes a timeline of the worker to FILE, for Perfetto or about:tracing",
        &command.trace},
   };

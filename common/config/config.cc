@@ -123,6 +123,14 @@ absl::Status Config::CheckOwnModel() const {
                     "input and layer");
 }
 
+absl::Status Config::CheckHasShards() const {
+  if (!is_ring()) return absl::OkStatus();
+  return FieldError("topology",
+                    "is RING, which has no shards: each worker has the whole model and prints its "
+                    "own figures, which --summary and --save of `worker` and `launch` write, "
+                    "allowed here: PARAMETER_SERVER");
+}
+
 const std::string& Config::process_address(int process) const {
   return process < shards() ? address(process)
                             : proto_.recovery().spare(process - shards()).address();

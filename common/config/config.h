@@ -48,6 +48,8 @@ class Config {
 
   // Whether workers exchange gradients among themselves, without shards (topology: RING).
   bool is_ring() const { return proto_.topology() == ClusterConfig::RING; }
+  // Errors: INVALID_ARGUMENT with the field, if this is a ring, for what is about shards.
+  absl::Status CheckHasShards() const;
   // Whether workers have iterations in common: under SYNC and QUORUM.
   bool is_synchronous() const { return IsSynchronous(proto_.update()); }
   // Whether an update is made without waiting for all workers of its iteration: under QUORUM.

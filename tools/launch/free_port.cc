@@ -80,6 +80,10 @@ absl::StatusOr<std::vector<std::string>> FreePortOverrides(const Config& config)
     addresses.emplace_back(absl::StrCat("recovery.spare[", i, "].address"),
                            config.proto().recovery().spare(i).address());
   }
+  for (int rank = 0; rank < config.proto().ring().address_size(); ++rank) {
+    addresses.emplace_back(absl::StrCat("ring.address[", rank, "]"),
+                           config.proto().ring().address(rank));
+  }
   for (const auto& [field, address] : addresses) {
     absl::Status unusable;
     if (absl::StartsWith(address, "unix:")) {

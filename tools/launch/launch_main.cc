@@ -72,6 +72,8 @@ constexpr char kUsage[] =
     "checkpoint of an earlier run. With --max_restarts a PROGRAM is also started again when it\n"
     "ends with an exception (worker_loss: WAIT or CONTINUE), each worker at most N times.\n\n"
     "While it goes on, psctl and a Reader find the run by its name (psctl --run=NAME).\n\n"
+    "With topology RING there are no shards: worker 0 writes the model of --save when it has\n"
+    "trained to the end, and --stats is refused.\n\n"
     "--save and --stats write what the shards have even if a worker fails or the accuracy is too\n"
     "low. After SIGINT, SIGTERM or SIGHUP they do so within limits.shutdown_seconds; a second\n"
     "signal ends everything at once. A shard whose address has port 0 gets a free port.\n\n"
@@ -227,7 +229,8 @@ SupervisedRun MakeRun(const Options& options, const PlannedConfig& config, int c
     std::vector<std::string> arguments = {absl::StrCat("--rank=", rank)};
     if (rank == 0) {
       for (const auto& [flag, path] :
-           {std::pair("--summary=", options.summary), std::pair("--trace=", options.trace)}) {
+           {std::pair("--summary=", options.summary), std::pair("--trace=", options.trace),
+            std::pair("--save=", config.is_ring() ? options.save : "")}) {
         if (!path.empty()) arguments.push_back(absl::StrCat(flag, path));
       }
     }
@@ -245,7 +248,7 @@ SupervisedRun MakeRun(const Options& options, const PlannedConfig& config, int c
   run.stages.push_back(std::move(workers));
   const auto write = [&](const std::string& verb, std::vector<std::string> arguments,
                          const std::string& what, const std::string& path) {
-    if (path.empty()) return;
+    if (path.empty() || config.is_ring()) return;
     arguments.insert(arguments.begin(), verb);
     arguments.push_back(absl::StrCat("--out=", path));
     run.stages.push_back({.processes = {{.label = verb,
@@ -325,6 +328,11 @@ absl::Status CheckWorkers(const Options& options, const PlannedConfig& config) {
   return absl::OkStatus();
 }
 
+// Refuses what only shards could give.
+absl::Status CheckTopology(const Options& options, const PlannedConfig& config) {
+  return options.stats.empty() ? absl::OkStatus() : config.CheckHasShards();
+}
+
 absl::Status CheckRecovery(const Options& options, const PlannedConfig& config) {
   if (config.proto().recovery().has_etcd()) {
     return config.FieldError(
@@ -351,6 +359,7 @@ int Launch(Options options) {
   absl::Status status = config.status();
   if (status.ok()) status = CheckDistinct(options);
   if (status.ok()) status = CheckProgram(options, *config);
+  if (status.ok()) status = CheckTopology(options, *config);
   if (status.ok()) status = CheckRecovery(options, *config);
   if (status.ok()) status = CheckWorkers(options, *config);
   if (status.ok()) status = CheckOpenFiles(*config);

@@ -64,9 +64,10 @@ absl::StatusOr<PlannedConfig> LoadConfig(const SimulateOptions& options) {
   std::vector<std::pair<std::string, std::string>> spellings;
   const auto load = [&] {
     absl::StatusOr<PlannedConfig> config = PlannedConfig::Load(options.config, overrides);
-    if (const absl::Status own = config.ok() ? config->CheckOwnModel() : absl::OkStatus();
-        !own.ok()) {
-      config = own;
+    if (config.ok()) {
+      absl::Status usable = config->CheckOwnModel();
+      usable.Update(config->CheckHasShards());
+      if (!usable.ok()) config = usable;
     }
     if (config.ok()) return config;
     // An error names the flag that the user gave instead of the override made from it.

@@ -12,6 +12,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
+#include "absl/types/span.h"
 #include "common/base/clock.h"
 #include "common/placement/planned_config.h"
 #include "worker/compute/backend.h"
@@ -24,6 +25,7 @@
 #include "worker/reporting/training_summary.h"
 #include "worker/reporting/usage_reporter.h"
 #include "worker/trace/trace.h"
+#include "worker/training/connect_exchange.h"
 #include "worker/training/evaluation.h"
 #include "worker/training/gradient_check.h"
 #include "worker/training/local_model.h"
@@ -50,10 +52,10 @@ class Trainer {
     std::function<absl::StatusOr<std::unique_ptr<ComputeBackend>>(const PlannedConfig& config,
                                                                   const BackendOptions& options)>
         create_backend = CreateComputeBackend;
-    // Joins the shards. Tests set it to play them.
+    // Joins the shards, or the ring. Tests set it to play them.
     std::function<absl::StatusOr<std::unique_ptr<TrainingExchange>>(
         const Exchange::Options& options)>
-        connect = Exchange::Connect;
+        connect = ConnectExchange;
   };
 
   // Opens the data and creates the backend. Errors: those of OpenDatasets and CreateComputeBackend;
@@ -65,6 +67,9 @@ class Trainer {
   // of the gradients were left out; the reason given to Stop. Reports any error to the shards
   // before it returns it.
   absl::StatusOr<TrainingSummary> Run();
+
+  // The parameters as they were received last, in the layout of Model. To be called after Run.
+  absl::Span<const float> parameters() const { return buffers_.parameters.span(); }
 
   // Makes Run end soon, with `reason` as its error. May be called from any thread.
   void Stop(const absl::Status& reason);

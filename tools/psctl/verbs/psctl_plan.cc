@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <iostream>
 #include <optional>
 #include <string>
@@ -9,6 +10,7 @@
 #include "common/reader/shard_calls.h"
 #include "tools/psctl/report/plan_json.h"
 #include "tools/psctl/report/plan_text.h"
+#include "tools/psctl/report/ring_report.h"
 #include "tools/psctl/verbs/psctl.h"
 
 namespace evenshard {
@@ -20,7 +22,8 @@ constexpr char kUsage[] =
     "predicted to take, before anything runs. The plans of several configs are printed side by\n"
     "side.\n\n"
     "`in` and `out` are the bytes of gradients and parameters for all workers together. 1 MB is\n"
-    "1,000,000 bytes.";
+    "1,000,000 bytes. For a ring (topology: RING), what each worker holds and sends, and the\n"
+    "buckets.";
 
 }  // namespace
 
@@ -43,6 +46,20 @@ int PlanVerb(int argc, const char* const* argv) {
     absl::StatusOr<PlannedConfig> config = LoadWithModel(name, overrides);
     if (!config.ok()) return PrintError(config.status(), kPsctlUsage);
     configs.push_back(*std::move(config));
+  }
+  if (std::any_of(configs.begin(), configs.end(),
+                  [](const PlannedConfig& config) { return config.is_ring(); })) {
+    if (configs.size() > 1) {
+      std::cerr << "psctl plan: --config: is given several times, and one has topology RING, which "
+                   "has no shards to compare, allowed: that one alone\n";
+      return kPsctlUsage;
+    }
+    const absl::StatusOr<std::string> text = format == "json"
+                                                 ? RingPlanJson(names[0], configs[0], gbps)
+                                                 : RingPlanText(names[0], configs[0], gbps);
+    if (!text.ok()) return PrintError(text.status(), kPsctlUsage);
+    std::cout << *text;
+    return kPsctlOk;
   }
   if (format == "json") {
     std::cout << PlanJson(names, configs, gbps);

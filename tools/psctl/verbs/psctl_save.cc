@@ -36,7 +36,8 @@ int SaveVerb(int argc, const char* const* argv) {
     return PrintError(found, kPsctlUsage);
   }
   const absl::StatusOr<PlannedConfig> config = LoadWithModel(target.config, target.overrides);
-  if (!config.ok()) return PrintError(config.status(), kPsctlUsage);
+  const absl::Status usable = config.ok() ? config->CheckHasShards() : config.status();
+  if (!usable.ok()) return PrintError(usable, kPsctlUsage);
   const absl::StatusOr<SavedModel> saved = SaveModel(*config, out);
   if (!saved.ok()) {
     std::cerr << "the model was not saved: " << saved.status().message() << "\n";

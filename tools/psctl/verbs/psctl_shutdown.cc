@@ -34,7 +34,7 @@ int ShutdownVerb(int argc, const char* const* argv) {
   if (const absl::Status found = target.Resolve(); !found.ok()) {
     return PrintError(found, kPsctlUsage);
   }
-  const absl::StatusOr<Config> config = Config::Load(target.config, target.overrides);
+  const absl::StatusOr<Config> config = LoadWithShards(target);
   if (!config.ok()) return PrintError(config.status(), kPsctlUsage);
   int code = kPsctlOk;
   const std::vector<std::string> addresses = ProcessAddresses(*config);

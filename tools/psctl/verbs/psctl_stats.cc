@@ -120,7 +120,7 @@ int StatsVerb(int argc, const char* const* argv) {
   if (const absl::Status found = target.Resolve(); !found.ok()) {
     return PrintError(found, kPsctlUsage);
   }
-  const absl::StatusOr<Config> config = Config::Load(target.config, target.overrides);
+  const absl::StatusOr<Config> config = LoadWithShards(target);
   if (!config.ok()) return PrintError(config.status(), kPsctlUsage);
   if (watch) {
     return Watch(*config, absl::Seconds(*timeout), absl::Seconds(*watch), format == "json");

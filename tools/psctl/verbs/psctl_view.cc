@@ -39,7 +39,7 @@ int ViewVerb(int argc, const char* const* argv) {
   if (const absl::Status found = target.Resolve(); !found.ok()) {
     return PrintError(found, kPsctlUsage);
   }
-  const absl::StatusOr<Config> config = Config::Load(target.config, target.overrides);
+  const absl::StatusOr<Config> config = LoadWithShards(target);
   if (!config.ok()) return PrintError(config.status(), kPsctlUsage);
   const ViewReport report = GetViews(*config, absl::Seconds(*timeout));
   std::cout << (format == "json" ? ViewJson(report) : ViewText(report));

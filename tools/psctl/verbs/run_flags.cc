@@ -16,4 +16,10 @@ absl::Status RunFlags::Resolve() {
   return absl::OkStatus();
 }
 
+absl::StatusOr<Config> LoadWithShards(const RunFlags& flags) {
+  ASSIGN_OR_RETURN(Config config, Config::Load(flags.config, flags.overrides));
+  RETURN_IF_ERROR(config.CheckHasShards());
+  return config;
+}
+
 }  // namespace evenshard

@@ -5,6 +5,8 @@
 #include <vector>
 
 #include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "common/config/config.h"
 #include "common/process/command_line.h"
 #include "common/process/local_run.h"
 
@@ -29,6 +31,10 @@ struct RunFlags {
   // neither is given to those of the latest one. Errors: INVALID_ARGUMENT, NOT_FOUND.
   absl::Status Resolve();
 };
+
+// Loads the config of a run whose shards a verb asks. Errors: those of Config::Load and
+// Config::CheckHasShards.
+absl::StatusOr<Config> LoadWithShards(const RunFlags& flags);
 
 }  // namespace evenshard
 

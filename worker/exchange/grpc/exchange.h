@@ -76,7 +76,7 @@ class Exchange final : public TrainingExchange {
     // The only buffers that PushPull and Begin will be given; null if the caller does not know
     // them. Shards of this host read and write in them if they can be shared, and may still do so
     // after an error. Another exchange then needs other buffers.
-    const Buffers* buffers = nullptr;
+    Buffers* buffers = nullptr;
     Trace* trace = nullptr;  // records pushes and pulls (see ChunkStates); null for no trace
     // Called when Pull or a push-pull has written a range of the parameters, before any wait for
     // that range ends. Must be thread-safe.

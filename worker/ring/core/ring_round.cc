@@ -374,7 +374,7 @@ bool RingRound::Fail(const absl::Status& failure) {
   return true;
 }
 
-std::optional<Stall> RingRound::CheckProgress(absl::Time now, std::optional<std::string>* overdue) {
+std::optional<Stall> RingRound::CheckProgress(absl::Time now) {
   absl::MutexLock lock(&mutex_);
   watch_.Look(now);
   if (!failure_.ok()) return std::nullopt;
@@ -384,15 +384,11 @@ std::optional<Stall> RingRound::CheckProgress(absl::Time now, std::optional<std:
       incomplete_ == 0 ? absl::StrCat(unsent_, " chunks have not been sent")
                        : absl::StrCat(options_.predecessor, " has sent nothing, and ", incomplete_,
                                       " of ", segments_.size(), " chunks are missing");
-  if (lasted >= limit_) {
-    *overdue = absl::StrCat("iteration ", work_.iteration, ": ", missing);
-    return std::nullopt;
-  }
-  if (lasted < StallWatch::kNewsAfter) return std::nullopt;
+  if (lasted < std::min(StallWatch::kNewsAfter, limit_)) return std::nullopt;
   return Stall{.iteration = work_.iteration,
                .lasted = lasted,
                .missing = missing,
-               .is_news = watch_.IsNews()};
+               .is_news = lasted >= StallWatch::kNewsAfter && watch_.IsNews()};
 }
 
 }  // namespace evenshard

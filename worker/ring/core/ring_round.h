@@ -130,10 +130,17 @@ class RingRound {
     return failure_;
   }
 
+  // Whether this worker waits for others.
+  bool waits() const {
+    absl::MutexLock lock(&mutex_);
+    return wait_.has_value();
+  }
   // Checks whether the current wait has made progress since the last call. Must be called every
   // watch_period(). Returns a stall of 3 s or more, and once the end of a stall that was news
-  // (StallWatch). Sets `overdue` to what is missing if nothing has moved for limit().
-  std::optional<Stall> CheckProgress(absl::Time now, std::optional<std::string>* overdue);
+  // (StallWatch). The caller decides what follows from one that has lasted limit().
+  std::optional<Stall> CheckProgress(absl::Time now);
+  // limits.exchange_seconds.
+  absl::Duration limit() const { return limit_; }
   absl::Duration watch_period() const { return watch_period_; }
 
   TrainingExchange::Traffic traffic() const {

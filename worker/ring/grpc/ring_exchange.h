@@ -1,0 +1,186 @@
+#ifndef EVENSHARD_WORKER_RING_GRPC_RING_EXCHANGE_H_
+#define EVENSHARD_WORKER_RING_GRPC_RING_EXCHANGE_H_
+
+#include <atomic>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <stop_token>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "absl/types/span.h"
+#include "common/base/clock.h"
+#include "common/base/pending_count.h"
+#include "common/net/listener.h"
+#include "common/placement/planned_config.h"
+#include "proto/ring.grpc.pb.h"
+#include "worker/exchange/core/stall_watch.h"
+#include "worker/exchange/core/training_exchange.h"
+#include "worker/exchange/grpc/lent_memory.h"
+#include "worker/ring/core/ring_part.h"
+#include "worker/ring/core/ring_plan.h"
+#include "worker/ring/core/ring_round.h"
+#include "worker/ring/grpc/ring_sender.h"
+#include "worker/ring/grpc/ring_service.h"
+
+namespace evenshard {
+
+// A worker's exchange in a ring, without shards (topology: RING). It listens for its predecessor,
+// and connects to its successor. RingRound owns the iteration; this class gives it gRPC, threads
+// and memory.
+//
+// Nothing survives the loss of a worker: each one that notices it, or that fails by itself, tells
+// both neighbours, so that the reason travels round the ring and ends the run everywhere.
+//
+// Not thread-safe, except for the methods that say otherwise.
+class RingExchange final : public TrainingExchange, public RingSender::Handler {
+ public:
+  struct Options {
+    const PlannedConfig* config = nullptr;  // must outlive the exchange
+    int rank = 0;
+    const Clock* clock = nullptr;  // must outlive the exchange
+    // The buffers of all iterations, of Model::buffer_size() floats. Sums are made in `gradients`.
+    absl::Span<float> gradients = {};
+    absl::Span<float> parameters = {};
+    // Called when a range of the parameters has been written, before any wait for it ends. Must be
+    // thread-safe.
+    std::function<void(int64_t begin, int64_t count)> on_parameters_written = [](int64_t, int64_t) {
+    };
+    // Called by a thread of the exchange while a wait makes no progress, see
+    // RingRound::CheckProgress. Must not call the exchange.
+    std::function<void(const Stall&)> on_stall = [](const Stall&) {};
+    // Makes blocked calls, and later ones, return CANCELLED soon.
+    std::stop_token stop = {};
+  };
+
+  // Listens, waits until the successor is up, and until the predecessor has joined, each for at
+  // most limits.startup_seconds. Errors: UNAVAILABLE if it cannot listen; DEADLINE_EXCEEDED with
+  // the name of a neighbour that was not there in time; a neighbour's refusal with its name;
+  // RESOURCE_EXHAUSTED.
+  static absl::StatusOr<std::unique_ptr<RingExchange>> Connect(const Options& options);
+
+  // Calls Leave with an error if the caller has not called it. The buffers are not used any more.
+  ~RingExchange() override;
+
+  int64_t next_iteration() const override { return static_cast<int64_t>(round_->iteration()); }
+  // There are no views, so a run has the same workers from its beginning to its end.
+  uint64_t view_number() const override { return 0; }
+  std::vector<WorkerSet> worker_sets() const override;
+  bool went_back() const override { return false; }
+  absl::StatusOr<int64_t> Resume() override;
+
+  // Writes the initial parameters, which each worker makes by itself. Errors: those of
+  // InitialParameters and of RingPart::Start.
+  absl::Status Pull(absl::Span<float> parameters) override;
+
+  // The same as Exchange's, with the buffers of the options. Gradients have changed when an
+  // iteration is over, since sums take their place. Errors end the run for all workers: why this or
+  // another worker has failed or was lost, with its rank and that of the worker that noticed it;
+  // DEADLINE_EXCEEDED if a neighbour has sent nothing for limits.exchange_seconds and does not wait
+  // itself.
+  absl::Status PushPull(int64_t iteration, absl::Span<const float> gradients,
+                        absl::Span<float> parameters) override;
+  absl::Status Begin(int64_t iteration, absl::Span<const float> gradients,
+                     absl::Span<float> parameters) override;
+  absl::Status Begin(ExchangeKind kind, absl::Span<const float> pushed,
+                     absl::Span<float> parameters) override;
+  absl::Status Push(int layer) override { return round_->Push(layer); }
+  void Flush() override {}  // nothing waits to share a message
+  absl::Status AwaitLayer(int layer) override { return round_->AwaitLayer(layer); }
+  absl::Status AwaitAll() override;
+  bool is_begun() const override { return round_->is_begun(); }
+  bool is_behind() const override { return false; }
+  absl::Status CatchUp(absl::Span<float> parameters) override { return absl::OkStatus(); }
+
+  // Does nothing, since there is nobody who keeps statistics.
+  absl::Status Report(const WorkerUsage& usage, const std::stop_token& stop) override {
+    return absl::OkStatus();
+  }
+
+  // If `outcome` is OK, waits until the successor has received everything, for at most
+  // limits.exchange_seconds; otherwise tells both neighbours why the run ends. Then it closes all
+  // connections.
+  absl::Status Leave(const absl::Status& outcome) override;
+  // May be called from any thread.
+  absl::Status SendLeave(const absl::Status& outcome, absl::Duration timeout) override;
+
+  Traffic traffic() const override { return round_->traffic(); }
+
+ private:
+  RingExchange(const Options& options, RingPlan plan);
+
+  // "worker 1 (10.0.0.2:50051)".
+  std::string NameOf(int rank) const;
+  int Connections() const { return config_.proto().limits().connections(); }
+  void MakeRound();
+  // An error that the successor has answered with, with its name.
+  absl::Status OfSuccessor(const absl::Status& error) const;
+  // The steps of Connect. Errors: those of Connect.
+  absl::Status Start();
+  absl::Status Listen();
+  absl::Status AwaitUp(absl::Duration patience);
+  absl::Status Join();
+  absl::Status OpenStreams();
+
+  // Calls CheckProgress once per period until `stop` is requested.
+  void Watch(const std::stop_token& stop);
+  // Nothing has moved for limits.exchange_seconds or longer. Fails the run unless the predecessor
+  // waits itself, as all do but the one at fault and its successor.
+  void BlamePredecessor(const Stall& stall);
+  // Fails the run, with what this worker has noticed or was told, and tells both neighbours.
+  void Fail(const absl::Status& status);
+  void Lost(int rank, absl::string_view what);
+  // Tells both neighbours why the run ends, once.
+  void Spread(const absl::Status& failure);
+  // What the others are told if this worker ends with an error of its own.
+  absl::Status GivenUp(const absl::Status& why) const;
+  // Closes the streams to the successor when it has everything. Errors: those of AwaitAll;
+  // DEADLINE_EXCEEDED.
+  absl::Status CloseStreams();
+  RingFailure FailureMessage(const absl::Status& status) const;
+
+  bool NextMessage(RingWay way, int stream, grpc::ByteBuffer* message) override;
+  void MessageLeft() override { round_->Sent(); }
+  void SenderEnded(const absl::Status& status) override;
+
+  // Constant after Connect.
+  const Options options_;
+  const PlannedConfig& config_;
+  const int successor_;
+  const int predecessor_;
+  const uint64_t incarnation_;
+  const RingPlan plan_;
+  std::unique_ptr<RingPart> part_;
+  std::unique_ptr<RingRound> round_;
+
+  bool leave_called_ = false;
+
+  // Thread-safe.
+  LentMemory lent_;
+  std::atomic<bool> has_joined_ = false;
+  std::atomic<bool> is_connected_ = false;  // all senders are there
+  std::atomic<bool> is_closing_ = false;    // the end of a stream is no loss any more
+  std::atomic<bool> is_spread_ = false;
+  PendingCount telling_;  // calls that tell the successor of a failure
+
+  std::unique_ptr<RingService> service_;
+  std::unique_ptr<Listener> listener_;  // null before Listen and after Leave
+  std::shared_ptr<grpc::Channel> control_;
+  std::unique_ptr<Ring::Stub> stub_;
+  std::vector<std::unique_ptr<RingSender>> senders_;  // those of kReduce, then of kGather
+
+  // Destroyed first, since they use the other members.
+  std::optional<std::stop_callback<std::function<void()>>> on_stop_;
+  std::jthread held_;
+  std::jthread watcher_;
+};
+
+}  // namespace evenshard
+
+#endif  // EVENSHARD_WORKER_RING_GRPC_RING_EXCHANGE_H_

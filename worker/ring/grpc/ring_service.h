@@ -1,0 +1,96 @@
+#ifndef EVENSHARD_WORKER_RING_GRPC_RING_SERVICE_H_
+#define EVENSHARD_WORKER_RING_GRPC_RING_SERVICE_H_
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <set>
+#include <stop_token>
+#include <string>
+#include <vector>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/synchronization/mutex.h"
+#include "absl/time/time.h"
+#include "common/net/raw_call.h"
+#include "common/placement/planned_config.h"
+#include "proto/ring.grpc.pb.h"
+#include "worker/ring/core/ring_plan.h"
+#include "worker/ring/core/ring_round.h"
+#include "worker/ring/grpc/ring_receiver.h"
+
+namespace evenshard {
+
+// What a worker of a ring offers to its predecessor: it takes up one incarnation of it, and hands
+// the streams of that to the round. All methods are raw; see ParameterService. Thread-safe.
+class RingService final
+    : public Ring::WithRawCallbackMethod_Join<
+          Ring::WithRawCallbackMethod_Reduce<Ring::WithRawCallbackMethod_Gather<
+              Ring::WithRawCallbackMethod_Fail<Ring::WithRawCallbackMethod_Ask<Ring::Service>>>>> {
+ public:
+  struct Options {
+    const PlannedConfig* config = nullptr;  // must outlive the service, like every pointer here
+    const RingPlan* plan = nullptr;
+    int rank = 0;
+    RingRound* round = nullptr;
+    // The predecessor was lost: its streams have broken.
+    std::function<void()> on_lost;
+    // The predecessor says why the run ends.
+    std::function<void(const absl::Status&)> on_news;
+    // The round has refused what it sent.
+    std::function<void()> on_failure;
+  };
+
+  explicit RingService(const Options& options);
+  // REQUIRES: all RPCs have ended.
+  ~RingService() override = default;
+
+  // Waits until the predecessor has joined and opened its streams. Errors: the round's failure;
+  // DEADLINE_EXCEEDED after `timeout`; CANCELLED soon after `stop` is requested.
+  absl::Status AwaitPredecessor(absl::Duration timeout, const std::stop_token& stop);
+
+  // What the last worker that was refused was told, as "worker 1 was refused: ...", or "".
+  std::string refusal() const {
+    absl::MutexLock lock(&mutex_);
+    return refusal_;
+  }
+
+  // Ends all streams with `status`.
+  void EndStreams(const absl::Status& status);
+
+ private:
+  UnaryReactor* Join(CallContext* context, const MessageBytes* request,
+                     MessageBytes* response) override;
+  UnaryReactor* Fail(CallContext* context, const MessageBytes* request,
+                     MessageBytes* response) override;
+  UnaryReactor* Ask(CallContext* context, const MessageBytes* request,
+                    MessageBytes* response) override;
+  BidiReactor* Reduce(CallContext* context) override { return Open(context, RingWay::kReduce); }
+  BidiReactor* Gather(CallContext* context) override { return Open(context, RingWay::kGather); }
+
+  BidiReactor* Open(CallContext* context, RingWay way);
+  // Errors: why the call's worker is not the one that has joined.
+  absl::Status CheckJoined(uint32_t worker, uint64_t incarnation) const
+      ABSL_SHARED_LOCKS_REQUIRED(mutex_);
+  absl::Status CheckJoin(const RingJoinRequest& join) const;
+  absl::StatusOr<RingJoinResponse> TakeUp(const RingJoinRequest& join);
+  void Done(RingReceiver* receiver, bool was_closed);
+  size_t streams() const;  // that the predecessor opens
+
+  const Options options_;
+  const int predecessor_;
+
+  mutable absl::Mutex mutex_;
+  uint64_t incarnation_ ABSL_GUARDED_BY(mutex_) = 0;  // that has joined, or 0
+  std::set<std::shared_ptr<RingReceiver>> receivers_ ABSL_GUARDED_BY(mutex_);
+  size_t opened_ ABSL_GUARDED_BY(mutex_) = 0;  // streams of this incarnation so far
+  absl::Status ended_ ABSL_GUARDED_BY(mutex_);
+  bool is_ended_ ABSL_GUARDED_BY(mutex_) = false;
+  std::string refusal_ ABSL_GUARDED_BY(mutex_);  // the last one
+};
+
+}  // namespace evenshard
+
+#endif  // EVENSHARD_WORKER_RING_GRPC_RING_SERVICE_H_

@@ -1,0 +1,18 @@
+#ifndef EVENSHARD_WORKER_TRAINING_CONNECT_EXCHANGE_H_
+#define EVENSHARD_WORKER_TRAINING_CONNECT_EXCHANGE_H_
+
+#include <memory>
+
+#include "absl/status/statusor.h"
+#include "worker/exchange/core/training_exchange.h"
+#include "worker/exchange/grpc/exchange.h"
+
+namespace evenshard {
+
+// Connects to what the config's topology has: to the shards (Exchange), or to the neighbours in the
+// ring of workers (RingExchange). Errors: those of the two.
+absl::StatusOr<std::unique_ptr<TrainingExchange>> ConnectExchange(const Exchange::Options& options);
+
+}  // namespace evenshard
+
+#endif  // EVENSHARD_WORKER_TRAINING_CONNECT_EXCHANGE_H_
