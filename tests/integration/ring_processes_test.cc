@@ -151,7 +151,7 @@ TEST_CASE("programs that are about shards refuse a ring") {
 TEST_CASE("psctl plan shows the buckets of a ring, and what each worker sends") {
   Program plan({"tools/psctl/psctl", "plan", absl::StrCat("--config=", kConfig),
                 "--set=model={builtin: 'vgg16'}", "--set=compute.backend=EMULATED",
-                "--set=training={iterations: 1}", "--gbps=10"});
+                "--set=training={iterations: 1}", "--set=data={}", "--gbps=10"});
   CHECK(plan.Wait() == 0);
   INFO(plan.output());
   CHECK_THAT(plan.output(), Contains("vgg16 in a ring of 4 workers\n138,357,544 parameters, "));

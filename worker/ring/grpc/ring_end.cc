@@ -87,6 +87,12 @@ void RingExchange::Spread(const absl::Status& failure) {
                        [this, call](const grpc::Status&) { telling_.Remove(); });
 }
 
+void RingExchange::SpreadFailure() {
+  const absl::Status failure = round_->failure();
+  if (failure.ok() || (absl::IsCancelled(failure) && options_.stop.stop_requested())) return;
+  Spread(failure);
+}
+
 void RingExchange::Watch(const std::stop_token& stop) {
   const Clock& clock = *options_.clock;
   while (clock.SleepUntil(clock.Now() + round_->watch_period(), stop)) {

@@ -91,7 +91,7 @@ void RingExchange::MakeRound() {
                            .round = round_.get(),
                            .on_lost = [this] { Lost(predecessor_, "its connection has ended"); },
                            .on_news = [this](const absl::Status& news) { Fail(news); },
-                           .on_failure = [this] { Spread(round_->failure()); }});
+                           .on_failure = [this] { SpreadFailure(); }});
   on_stop_.emplace(options_.stop, [this] { round_->Fail(absl::CancelledError("told to stop")); });
 }
 
@@ -110,7 +110,7 @@ absl::Status RingExchange::Start() {
   held_ = std::jthread([this] {
     while (round_->ReduceHeld()) {
     }
-    if (!round_->failure().ok()) Spread(round_->failure());
+    SpreadFailure();
   });
   watcher_ = std::jthread([this](const std::stop_token& stop) { Watch(stop); });
   const absl::Duration patience = absl::Seconds(config_.proto().limits().startup_seconds());

@@ -138,6 +138,9 @@ class RingExchange final : public TrainingExchange, public RingSender::Handler {
   void Lost(int rank, absl::string_view what);
   // Tells both neighbours why the run ends, once.
   void Spread(const absl::Status& failure);
+  // The same with the round's failure, if there is one. If it is only that the worker was told to
+  // stop, Leave will know why.
+  void SpreadFailure();
   // What the others are told if this worker ends with an error of its own.
   absl::Status GivenUp(const absl::Status& why) const;
   // Closes the streams to the successor when it has everything. Errors: those of AwaitAll;
