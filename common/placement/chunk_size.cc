@@ -60,6 +60,17 @@ ChunkSize ChooseChunkSize(const Model& model, int shards, absl::Span<const doubl
   return {.bytes = (whole + kMultiple - 1) / kMultiple * kMultiple, .reason = std::move(reason)};
 }
 
+ChunkSize ChooseRingChunkSize(const Model& model, int workers) {
+  constexpr double kChunksOfPart = 64;
+  constexpr double kMostRingBytes = 1 << 20;
+  const double model_bytes = static_cast<double>(model.element_count()) * sizeof(float);
+  const double bytes =
+      std::clamp(model_bytes / workers / kChunksOfPart, kLeastBytes, kMostRingBytes);
+  return {.bytes = static_cast<int64_t>(bytes) / kMultiple * kMultiple,
+          .reason = absl::StrCat(kChunksOfPart, " chunks for the part of each of ", workers,
+                                 " workers, from 16 KiB to 1 MiB")};
+}
+
 void SetChunkLimits(int64_t chunk_bytes, Limits* limits) {
   limits->set_chunk_bytes(chunk_bytes);
   if (!limits->has_window_bytes()) {

@@ -31,6 +31,11 @@ struct ChunkSize {
 // each.
 ChunkSize ChooseChunkSize(const Model& model, int shards, absl::Span<const double> shard_rates);
 
+// The same for a ring of workers, where a chunk waits for no other worker's: a 64th of a worker's
+// part, so that the steps round the ring overlap, and at most 1 MiB, as in gloo. It has at least
+// 16 KiB.
+ChunkSize ChooseRingChunkSize(const Model& model, int workers);
+
 // Sets limits.chunk_bytes, and those limits that are not given and follow from it.
 void SetChunkLimits(int64_t chunk_bytes, Limits* limits);
 

@@ -176,9 +176,7 @@ absl::Status PlannedConfig::Complete() {
 
 void PlannedConfig::CompleteRing(const Model& model, FieldProblems* problems) {
   ChunkSize chunk = {.bytes = proto_.limits().chunk_bytes(), .reason = "as the config says"};
-  if (!proto_.limits().has_chunk_bytes()) {
-    chunk = ChooseChunkSize(model, workers(), /*shard_rates=*/{});
-  }
+  if (!proto_.limits().has_chunk_bytes()) chunk = ChooseRingChunkSize(model, workers());
   choice_.chunk_bytes = chunk.bytes;
   choice_.chunk_bytes_reason = std::move(chunk.reason);
   SetChunkLimits(chunk.bytes, proto_.mutable_limits());

@@ -17,6 +17,15 @@ Model Builtin(const std::string& name) {
   return *std::move(model);
 }
 
+TEST_CASE("a ring's chunks are a 64th of a worker's part, from 16 KiB to 1 MiB") {
+  const Model vgg16 = Builtin("vgg16");  // 553,430,176 bytes
+  CHECK(ChooseRingChunkSize(vgg16, 2).bytes == 1 << 20);
+  CHECK(ChooseRingChunkSize(vgg16, 16).bytes == 540'416);
+  CHECK(ChooseRingChunkSize(vgg16, 16).reason ==
+        "64 chunks for the part of each of 16 workers, from 16 KiB to 1 MiB");
+  CHECK(ChooseRingChunkSize(Builtin("mnist_mlp"), 2).bytes == 16 << 10);
+}
+
 TEST_CASE("a shard gets 256 chunks, within the limits of what a chunk costs and gains") {
   const Model vgg16 = Builtin("vgg16");  // 553,430,176 bytes
   struct Case {

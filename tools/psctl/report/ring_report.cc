@@ -87,7 +87,8 @@ absl::StatusOr<std::string> RingPlanText(const std::string& name, const PlannedC
                    " workers\n", FormatCount(config.model().parameter_count()), " parameters, ",
                    FormatBytes(static_cast<double>(config.model().element_count()) * sizeof(float)),
                    ", ", plan.buckets().size(), " buckets, ", FormatCount(plan.segments().size()),
-                   " chunks of at most ", FormatCount(config.plan_choice().chunk_bytes), " B\n\n");
+                   " chunks\nchunks of at most ", FormatCount(config.plan_choice().chunk_bytes),
+                   " B: ", config.plan_choice().chunk_bytes_reason, "\n\n");
   Table workers({">worker", ">part", ">sums out", ">parameters out"});
   for (int rank = 0; rank < config.workers(); ++rank) {
     workers.AddRow({absl::StrCat(rank),
