@@ -54,7 +54,7 @@ int Mappings(const FloatBuffer& buffer) {
 }
 
 absl::StatusOr<std::unique_ptr<Exchange>> Connect(const TestCluster& cluster, int rank,
-                                                  const Buffers& buffers) {
+                                                  Buffers& buffers) {
   return Exchange::Connect({.config = &cluster.config(),
                             .rank = rank,
                             .addresses = cluster.addresses(),

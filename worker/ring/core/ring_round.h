@@ -34,10 +34,11 @@ enum class RingWay : uint8_t { kReduce, kGather };
 
 // The one owner of a worker's iteration in a ring. With n workers and segment s of part p:
 //
-//   worker p + 1          p + 2     ...     p - 1            p
-//   its gradient ──────> + its own ──────> + its own ──────> + its own, optimizer      kReduce
-//   parameters ────────> ──────────> ... ──> parameters                                 kGather
-//        ^───────────────────────────────────────────────────┘
+//   worker p + 1      p + 2            p - 1            p
+//   its gradient -->  + its own -...-> + its own ---->  + its own, optimizer     kReduce
+//
+//   worker p          p + 1            p - 2            p - 1
+//   parameters ---->  stored ---...->  stored ------->  stored                   kGather
 //
 // So each worker receives a segment at most once each way in an iteration, and adds gradients in an
 // order that is always the same. A sum takes the place of this worker's gradient, and leaves from

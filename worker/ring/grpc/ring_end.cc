@@ -29,12 +29,14 @@
 namespace evenshard {
 namespace {
 
-// How long a neighbour may take to hear why the run ends, or to say what it does.
+// How long a neighbour may take to hear why the run ends.
 constexpr absl::Duration kTellTimeout = absl::Seconds(2);
+// How long one may take to say what it does; longer, because it is blamed if it does not.
+constexpr absl::Duration kAskTimeout = absl::Seconds(5);
 // How much longer than limits.exchange_seconds a worker waits for the news of the one that is the
 // successor of the worker at fault: that one has waited for about as long, and asks for
-// kTellTimeout.
-constexpr absl::Duration kBlameTime = absl::Seconds(10);
+// kAskTimeout.
+constexpr absl::Duration kBlameTime = absl::Seconds(15);
 
 std::chrono::system_clock::time_point After(absl::Duration timeout) {
   return absl::ToChronoTime(absl::Now() + timeout);
@@ -105,7 +107,7 @@ void RingExchange::Watch(const std::stop_token& stop) {
 
 void RingExchange::BlamePredecessor(const Stall& stall) {
   grpc::ClientContext context;
-  context.set_deadline(After(kTellTimeout));
+  context.set_deadline(After(kAskTimeout));
   RingState state;
   const absl::Status asked =
       FromGrpc(Ring::NewStub(CreateChannel(config_.proto().ring().address(predecessor_),
@@ -153,6 +155,7 @@ absl::Status RingExchange::Leave(const absl::Status& outcome) {
   leave_called_ = true;
   const absl::Status closed = outcome.ok() ? CloseStreams() : outcome;
   if (!closed.ok()) {
+    SpreadFailure();  // another thread may have set it, and may not have come to that
     const absl::Status reason = GivenUp(closed);
     Fail(reason);
     Spread(reason);  // if the round was told to stop, its failure does not say why

@@ -203,7 +203,8 @@ absl::Status RingExchange::OpenStreams() {
 }
 
 RingExchange::~RingExchange() {
-  if (!leave_called_) Leave(absl::CancelledError("the worker ended")).IgnoreError();
+  const bool has_begun = round_ != nullptr;  // Connect has had memory for the part
+  if (has_begun && !leave_called_) Leave(absl::CancelledError("the worker ended")).IgnoreError();
 }
 
 std::vector<WorkerSet> RingExchange::worker_sets() const {

@@ -55,8 +55,9 @@ absl::Status RingReceiver::TakeMessage() {
   }
   const auto chunks = DecodeGradientChunks(message->segments());
   if (!chunks.ok()) return refused(chunks.status());
-  const std::shared_ptr<const void> owner =
-      Hold(std::move(message), SegmentsSize(chunks->front().data));
+  size_t bytes = 0;
+  for (const Decoded<GradientHeader>& chunk : *chunks) bytes += SegmentsSize(chunk.data);
+  const std::shared_ptr<const void> owner = Hold(std::move(message), bytes);
   for (const Decoded<GradientHeader>& chunk : *chunks) {
     RETURN_IF_ERROR(options_.round->TakeReduced(chunk, owner));
   }

@@ -99,7 +99,7 @@ void RingSender::StopWriting() {
 
 void RingSender::OnDone(const grpc::Status& status) {
   const absl::Status outcome = FromGrpc(status);
-  SetOpen(outcome.ok() ? absl::UnavailableError("it ended the stream at once") : outcome);
+  SetOpen(outcome);  // OK: the successor took the stream, and has finished already
   handler_->SenderEnded(outcome);
   running_.Remove();
 }
