@@ -62,7 +62,9 @@ TEST_CASE("launch trains a ring, which saves equal models in equal runs") {
   std::vector<std::string> saved;
   for (const char* name : {"first", "second"}) {
     const ScratchFolder folder;
-    Program launch(Launch(folder, 3, {absl::StrCat("--save=", folder.Path(name))},
+    // Without a name of its own, two tests at the same time could have the same.
+    const std::string run = std::filesystem::path(folder.Path(name)).parent_path().filename();
+    Program launch(Launch(folder, 3, {absl::StrCat("--save=", folder.Path(name)), "--name=" + run},
                           {"training.epochs=12", "training.required_accuracy=0.9"}));
     const int code = launch.Wait();
     INFO(launch.output());
