@@ -61,6 +61,9 @@ void RefuseModes(const ClusterConfig& config, Refusals& refusals) {
                   absl::StrCat("is ", Encoding_Name(exchange.gradient_encoding())),
                   "where every worker on the way would round the sum once more, allowed: FLOAT32, "
                   "FLOAT16, BFLOAT16");
+  refusals.Refuse(exchange.has_update_encoding(), "exchange.update_encoding",
+                  absl::StrCat("is ", Encoding_Name(exchange.update_encoding())),
+                  "whose workers pass on parameters, allowed: none");
   refusals.Refuse(exchange.has_shared_memory() && exchange.shared_memory(),
                   "exchange.shared_memory", "is true",
                   "where workers exchange messages, allowed: false, the default with it");

@@ -79,6 +79,9 @@ TEST_CASE("what a ring cannot be is refused before anything starts") {
   CHECK(ErrorOfRing("update.clip_global_norm=1") ==
         "update.clip_global_norm: is 1 with topology RING, where each worker updates its part "
         "before the whole norm is known, allowed: 0 (update.clip_value clips elements)");
+  CHECK(ErrorOfRing("exchange.update_encoding=INT8") ==
+        "exchange.update_encoding: is INT8 with topology RING, whose workers pass on parameters, "
+        "allowed: none");
   CHECK(ErrorOfRing("exchange.gradient_encoding=INT8") ==
         "exchange.gradient_encoding: is INT8 with topology RING, where every worker on the way "
         "would round the sum once more, allowed: FLOAT32, FLOAT16, BFLOAT16");

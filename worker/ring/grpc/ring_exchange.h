@@ -98,6 +98,12 @@ class RingExchange final : public TrainingExchange, public RingSender::Handler {
   bool is_behind() const override { return false; }
   absl::Status CatchUp(absl::Span<float> parameters) override { return absl::OkStatus(); }
 
+  // All workers begin together, so that nobody needs another one's state.
+  absl::Status ReceiveState(const WorkerState::Place& place) override {
+    return absl::NotFoundError("no worker joins a ring that is under way");
+  }
+  void OfferState(WorkerState::Make make, absl::FunctionRef<void()> meanwhile) override {}
+
   // Does nothing, since there is nobody who keeps statistics.
   absl::Status Report(const WorkerUsage& usage, const std::stop_token& stop) override {
     return absl::OkStatus();
