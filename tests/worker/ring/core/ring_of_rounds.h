@@ -115,7 +115,10 @@ class RingOfRounds {
   // Begins an iteration at a worker with a test gradient, or as one that contributes nothing.
   absl::Status Begin(int rank, int iteration, const ExchangeKind& kind = {}) {
     Worker& worker = workers_[rank];
-    worker.gradients = GradientOf(config_, rank, iteration);
+    // In place: the round still has the memory if it refuses to begin.
+    const std::vector<float> gradient = GradientOf(config_, rank, iteration);
+    worker.gradients.resize(gradient.size());
+    std::copy(gradient.begin(), gradient.end(), worker.gradients.begin());
     return worker.round->Begin(kind, absl::MakeSpan(worker.gradients),
                                absl::MakeSpan(worker.parameters));
   }
