@@ -217,7 +217,7 @@ void ExchangeStream::Reply(uint32_t chunk, uint64_t iteration, bool dropped) {
     absl::MutexLock lock(&mutex_);
     if (ending_) return;
     if (const auto owed = owed_.find(chunk); owed != owed_.end()) {
-      reply.base_version = owed->second;
+      if (VersionsTell(*shard_)) reply.base_version = owed->second;
       owed_.erase(owed);
     }
     if (SharesMemory()) ++shared_writes_;

@@ -4,6 +4,10 @@
 
 namespace evenshard {
 
+bool VersionsTell(const Shard& shard) {
+  return shard.config().is_synchronous() || shard.view() == 0;
+}
+
 int64_t DataBytes(Shard* shard, const PendingReply& reply) {
   if (reply.written_version.has_value() || reply.dropped) return 0;
   const Chunk& chunk = shard->chunk(reply.chunk).info();

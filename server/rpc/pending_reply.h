@@ -15,11 +15,15 @@ struct PendingReply {
   uint32_t chunk = 0;
   uint64_t iteration = 0;
   bool dropped = false;
-  // The version that the worker has, if it is known.
+  // The version that the worker has, if it is known and VersionsTell.
   std::optional<uint64_t> base_version = std::nullopt;
   // The version of the parameters that were written to the worker's memory, if it shares memory.
   std::optional<uint64_t> written_version = std::nullopt;
 };
+
+// Whether a chunk has the same parameters wherever it has the same version. Under ASYNC a primary
+// that was lost may have had updates that the next one has not, and so other ones of that number.
+bool VersionsTell(const Shard& shard);
 
 // Returns how much data a reply brings, unless it has to bring parameters where the others bring
 // what an update has changed.
