@@ -7,7 +7,8 @@
 
 namespace evenshard {
 
-// Adds `n` elements of a gradient to `sum` in one pass over the memory. Thread-safe for disjoint
+// Adds `n` elements of a gradient, or of what else is like one, to `sum` in one pass over the
+// memory. Thread-safe for disjoint
 // sums. REQUIRES: `sum` and `gradient` do not overlap.
 void AddGradient(float* sum, const UnalignedFloat* gradient, int64_t n);
 

@@ -1,17 +1,15 @@
 #include "common/wire/error_feedback.h"
 
 #include <bit>
+
+#include "common/base/element_loop.h"
+
 namespace evenshard {
 namespace {
 
 constexpr uint32_t kExponent = 0x7f800000;
 
 }  // namespace
-
-EVENSHARD_VECTORIZED
-void AddTo(float* __restrict values, const UnalignedFloat* __restrict addend, int64_t n) {
-  for (int64_t i = 0; i < n; ++i) values[i] += addend[i];
-}
 
 EVENSHARD_VECTORIZED
 void KeepRest(const float* __restrict sum, const float* __restrict sent, int64_t n,

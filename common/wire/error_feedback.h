@@ -3,16 +3,11 @@
 
 #include <cstdint>
 
-#include "common/base/element_loop.h"
-
 namespace evenshard {
 
 // Error feedback (Karimireddy et al., arXiv:1901.09847) for what travels in fewer bits: of the
 // values g and a residual e, C(g + e) is sent, and e becomes g + e - D(C(g + e)), with C and D for
 // encoding and decoding. All arrays have `n` elements and do not overlap.
-
-// Adds e to g, or what was sent to what it changes.
-void AddTo(float* values, const UnalignedFloat* addend, int64_t n);
 
 // Sets e to `sum` - `sent`, that is g + e - D(C(g + e)), where that is finite. Elsewhere e stays.
 void KeepRest(const float* sum, const float* sent, int64_t n, float* residual);

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "common/base/element_loop.h"
+#include "common/optimizer/aggregate.h"
 #include "common/wire/encoding.h"
 #include "common/wire/error_feedback.h"
 
@@ -28,13 +29,13 @@ void UpdateRounding::Round(absl::Span<const float> before, uint64_t version,
     char* const encoded = encoded_.data() + EncodedBytes(encoding_, begin);
     const absl::Span<const float> changes(change, n);
     Subtract(parameters.data() + begin, before.data() + begin, n, change);
-    AddTo(change, residual_.data() + begin, n);
+    AddGradient(change, residual_.data() + begin, n);
     Encode(encoding_, changes, encoded);
     Decode(encoding_, {{encoded, static_cast<size_t>(EncodedBytes(encoding_, n))}},
            {rounded, changes.size()});
     KeepRest(change, rounded, n, residual_.data() + begin);
     std::copy_n(before.data() + begin, n, parameters.data() + begin);
-    AddTo(parameters.data() + begin, rounded, n);
+    AddGradient(parameters.data() + begin, rounded, n);
   }
 }
 

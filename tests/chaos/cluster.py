@@ -29,7 +29,7 @@ recovery {{
 _PATIENCE_SECONDS = 30
 
 
-# Of a mode in which chunks have no iteration in common.
+# This is for a mode in which chunks have no iteration in common.
 _CHECKPOINT_SECONDS = 1
 
 

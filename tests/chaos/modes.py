@@ -13,7 +13,7 @@ BITS = "bits"
 LEDGER = "ledger"
 SHARES = "shares"
 
-# Of SHARES: what the worker program pushes with the backend EMULATED is periodic in the ranks, and
+# SHARES: what the worker program pushes with the backend EMULATED is periodic in the ranks, and
 # rounding adds up from update to update.
 MOST_WORKERS = 16
 MOST_ITERATIONS = 20000

@@ -83,7 +83,7 @@ struct Pushed {
   int rank;
   float gradient;
 };
-// Of staleness 0, 1, 0, 2, 1, 3, 2.
+// The pushes are of staleness 0, 1, 0, 2, 1, 3, 2.
 const std::vector<Pushed> kPushes = {{0, 1}, {1, -2}, {1, 3}, {0, 0.5}, {1, 2}, {2, 1.5}, {0, -1}};
 
 }  // namespace
@@ -192,7 +192,7 @@ TEST_CASE_METHOD(CorrectionFixture, "one worker's gradients are never stale, and
   CHECK(Parameter(0) == -1);
 }
 
-// Of w * w / 2, by workers that push in turn, each a gradient that is seven updates old.
+// Minimises w * w / 2: workers push in turn, each a gradient that is seven updates old.
 TEST_CASE_METHOD(CorrectionFixture, "GAP_AWARE converges where momentum alone diverges") {
   const bool corrects = GENERATE(false, true);
   StartWith(absl::StrCat("correction: ", corrects ? "GAP_AWARE" : "NONE",

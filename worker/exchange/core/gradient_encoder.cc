@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "common/base/status_macros.h"
+#include "common/optimizer/aggregate.h"
 #include "common/wire/error_feedback.h"
 
 namespace evenshard {
@@ -59,7 +60,7 @@ absl::Span<const float> GradientEncoder::ValuesOf(const Chunk& chunk, int64_t be
   }
   Decode(place.type, {{memory, static_cast<size_t>(EncodedBytes(place.type, n))}}, scratch);
   if (keeps_residual()) {
-    AddTo(scratch.data(), residual_.span().data() + chunk.model_offset + begin, n);
+    AddGradient(scratch.data(), residual_.span().data() + chunk.model_offset + begin, n);
   }
   return scratch;
 }

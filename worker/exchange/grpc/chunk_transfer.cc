@@ -6,8 +6,8 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/base/status_macros.h"
+#include "common/optimizer/aggregate.h"
 #include "common/wire/encoding.h"
-#include "common/wire/error_feedback.h"
 #include "common/wire/message_slices.h"
 
 namespace evenshard {
@@ -128,7 +128,7 @@ absl::Status ChunkTransfer::TakeAnswer(int slot, const Decoded<ParameterHeader>&
     if (answer.header.is_difference) {
       ForEachDecodedRun(encoding, answer.data, chunk.size,
                         [&](int64_t first, const UnalignedFloat* changes, int64_t count) {
-                          AddTo(reinterpret_cast<float*>(to) + first, changes, count);
+                          AddGradient(reinterpret_cast<float*>(to) + first, changes, count);
                         });
     } else if (place.type == encoding) {
       Copy(answer.data, to);
