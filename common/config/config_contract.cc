@@ -150,6 +150,7 @@ ClusterConfig ContractOf(ClusterConfig config) {
   }
   if (scheme != Partition::LAYER_BASED) config.mutable_partition()->clear_placement();
   config.mutable_training()->clear_evaluate_every_epochs();
+  config.mutable_training()->clear_evaluate_every_iterations();
   config.mutable_training()->clear_required_accuracy();
   VisitPaths(&config, [](std::string* path) { path->clear(); });
   // Processes must agree on whether there is one.

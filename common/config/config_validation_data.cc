@@ -2,6 +2,7 @@
 #include <cstdint>
 #include <limits>
 #include <string>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "common/config/config_contract.h"
@@ -79,8 +80,12 @@ void ValidateTraining(const ClusterConfig& config, FieldProblems* problems) {
   const float accuracy = training.required_accuracy();
   problems->Require(accuracy >= 0 && accuracy < 1, "training.required_accuracy", accuracy,
                     "at least 0 and below 1");
-  const int every = training.evaluate_every_epochs();
-  problems->Require(every >= 0, "training.evaluate_every_epochs", every, "at least 0");
+  const std::pair<const char*, int64_t> evaluations[] = {
+      {"training.evaluate_every_epochs", training.evaluate_every_epochs()},
+      {"training.evaluate_every_iterations", training.evaluate_every_iterations()}};
+  for (const auto& [field, every] : evaluations) {
+    problems->Require(every >= 0, field, every, "at least 0");
+  }
   if (CanEvaluate(config)) return;
   constexpr char kNothing[] =
       "but there is nothing to evaluate on, allowed: only with data.holdout or a test set, and "
@@ -89,9 +94,10 @@ void ValidateTraining(const ClusterConfig& config, FieldProblems* problems) {
     problems->Add("training.required_accuracy", absl::StrCat("is ", accuracy, ", ", kNothing),
                   {"compute.backend", "data"});
   }
-  if (every > 0) {
-    problems->Add("training.evaluate_every_epochs", absl::StrCat("is ", every, ", ", kNothing),
-                  {"compute.backend", "data"});
+  for (const auto& [field, every] : evaluations) {
+    if (every > 0) {
+      problems->Add(field, absl::StrCat("is ", every, ", ", kNothing), {"compute.backend", "data"});
+    }
   }
 }
 

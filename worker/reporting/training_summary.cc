@@ -34,6 +34,11 @@ std::string TrainingSummary::ToJson() const {
                                  {"bytes_out", traffic.bytes_out},
                                  {"bytes_in", traffic.bytes_in}};
   if (final_accuracy.has_value()) json["final_accuracy"] = *final_accuracy;
+  json["evaluations"] = nlohmann::ordered_json::array();
+  for (const Evaluation& each : evaluations) {
+    json["evaluations"].push_back(
+        {{"iterations", each.iterations}, {"seconds", each.seconds}, {"accuracy", each.accuracy}});
+  }
   json["iteration_seconds"] = iteration_seconds;
   return json.dump() + "\n";
 }

@@ -23,6 +23,12 @@ struct TrainingSummary {
   double compute_seconds = 0;  // the backend's time, without its waits for parameters
   double exchange_wait_seconds = 0;
   double final_loss = 0;  // the loss of the last batch
+  struct Evaluation {
+    int64_t iterations = 0;  // of the run, before it
+    double seconds = 0;      // the time of this worker's iterations before it, without evaluation
+    double accuracy = 0;     // the share of the test images that were classified rightly
+  };
+  std::vector<Evaluation> evaluations;  // made by this worker
   // Of the evaluation at the end; absent if another worker has made it.
   std::optional<double> final_accuracy;
   TrainingExchange::Traffic traffic;

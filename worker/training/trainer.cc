@@ -324,12 +324,16 @@ absl::Status Trainer::FollowWorkerSets(TrainingExchange& exchange, ProgressRepor
 bool Trainer::PausesAt(int64_t iteration) const {
   const TrainingLength& length = batches_->length();
   if (iteration >= length.iterations) return true;
-  const int64_t every = config_.proto().training().evaluate_every_epochs();
-  if (evaluation_ == nullptr || every == 0 || iteration == 0 || iteration % steps_ != 0) {
-    return false;
-  }
-  // Whether an epoch after which a worker evaluates has ended since the exchange before.
-  return length.epoch(iteration) / every != length.epoch(iteration - steps_) / every;
+  if (evaluation_ == nullptr || iteration == 0 || iteration % steps_ != 0) return false;
+  // Whether something after which a worker evaluates has ended since the exchange before.
+  const int64_t before = iteration - steps_;
+  const auto has_ended = [](int64_t now, int64_t then, int64_t every) {
+    return every > 0 && now / every != then / every;
+  };
+  const Training& training = config_.proto().training();
+  return has_ended(length.epoch(iteration), length.epoch(before),
+                   training.evaluate_every_epochs()) ||
+         has_ended(iteration, before, training.evaluate_every_iterations());
 }
 
 absl::StatusOr<Trainer::Outcome> Trainer::Iterate(TrainingExchange& exchange,
@@ -412,6 +416,9 @@ absl::StatusOr<double> Trainer::Evaluate(TrainingExchange& exchange, TrainingSch
   absl::StatusOr<double> accuracy = evaluation_->Run(*backend_, schedule.parameters(), iteration,
                                                      [this] { return StopReason(); });
   schedule.SwapReceived();
+  if (accuracy.ok()) {
+    summary_.evaluations.push_back({iteration, summary_.seconds, *accuracy});
+  }
   return accuracy;
 }
 

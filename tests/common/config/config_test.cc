@@ -228,7 +228,8 @@ TEST_CASE("the fingerprint ignores what may differ between processes") {
         "data.threads=2", "limits.connections=2", "limits.startup_seconds=1",
         "limits.exchange_seconds=1", "limits.shutdown_seconds=1", "limits.held_bytes=2000000",
         "limits.window_bytes=65536", "limits.lead_bytes=0", "training.evaluate_every_epochs=1",
-        "training.required_accuracy=0.5", "exchange.shared_memory=false"}) {
+        "training.evaluate_every_iterations=1", "training.required_accuracy=0.5",
+        "exchange.shared_memory=false"}) {
     INFO(override);
     CHECK(Valid(kConfig, {override}).fingerprint() == fingerprint);
   }

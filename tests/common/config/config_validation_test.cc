@@ -220,6 +220,8 @@ TEST_CASE("a value out of its range is refused with its place, value and range")
         "f:12: training.iterations: is 0, allowed: at least 1");
   CHECK(ErrorWith("epochs: 3", "epochs: 3 evaluate_every_epochs: -1") ==
         "f:12: training.evaluate_every_epochs: is -1, allowed: at least 0");
+  CHECK(ErrorWith("epochs: 3", "epochs: 3 evaluate_every_iterations: -1") ==
+        "f:12: training.evaluate_every_iterations: is -1, allowed: at least 0");
   CHECK(ErrorWith("epochs: 3", "epochs: 3 required_accuracy: 1") ==
         "f:12: training.required_accuracy: is 1, allowed: at least 0 and below 1");
   CHECK(ErrorWith("holdout: 0.2", "holdout: 1") ==

@@ -174,7 +174,8 @@ TEST_CASE("rank 0 evaluates, and its summary holds the run's figures") {
         iterations * cluster.config().model().parameter_count() * sizeof(float));
   CHECK(summary.images_per_second > 0);
   CHECK(summary.compute_seconds + summary.exchange_wait_seconds <= summary.seconds);
-  CHECK_THAT(summary.ToJson(), Contains("\"iterations\":352") && Contains("\"final_accuracy\":"));
+  CHECK_THAT(summary.ToJson(), Contains("\"iterations\":352") && Contains("\"final_accuracy\":") &&
+                                   Contains("\"evaluations\":[{\"iterations\":352,"));
   CHECK_THAT(results[1]->ToJson(), !Contains("final_accuracy"));
 }
 
@@ -191,6 +192,35 @@ TEST_CASE("threads that read ahead change nothing in a run or its evaluation") {
   const auto expected = run("0");
   REQUIRE(expected.second.has_value());
   CHECK(run("3") == expected);
+}
+
+TEST_CASE("the summary has each evaluation, with the training before it") {
+  const auto evaluated_after = [](const std::vector<std::string>& overrides) {
+    std::vector<std::string> all = {
+        "training={iterations: 10 batch_size: 16 "
+        "evaluate_every_iterations: 4}"};
+    all.insert(all.end(), overrides.begin(), overrides.end());
+    TestCluster cluster(MustParse(kDigits, all));
+    const std::vector<Result> results = RunAll(cluster);
+    RequireAllOk(results);
+    const TrainingSummary& summary = *results[0];
+    std::vector<int64_t> iterations;
+    double seconds = 0;
+    for (const TrainingSummary::Evaluation& each : summary.evaluations) {
+      CHECK(each.seconds > seconds);
+      seconds = each.seconds;
+      iterations.push_back(each.iterations);
+    }
+    CHECK(seconds == summary.seconds);
+    CHECK(summary.evaluations.back().accuracy == summary.final_accuracy);
+    CHECK(results[1]->evaluations.empty());
+    return iterations;
+  };
+  CHECK(evaluated_after({"workers=2"}) == std::vector<int64_t>{4, 8, 10});
+  // The rounds end after 3, 6, 9 and 10.
+  CHECK(evaluated_after({"workers=2", "optimizer={kind: SGD learning_rate: 1}",
+                         "local={steps: 3 optimizer {kind: SGD learning_rate: 0.1}}"}) ==
+        std::vector<int64_t>{6, 9, 10});
 }
 
 TEST_CASE("an accuracy below the required one is an error") {
