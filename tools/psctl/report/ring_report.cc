@@ -7,10 +7,10 @@
 #include "absl/strings/str_format.h"
 #include "common/base/status_macros.h"
 #include "common/base/text.h"
+#include "common/placement/ring_plan.h"
 #include "common/wire/chunk_codec.h"
 #include "common/wire/encoding.h"
 #include "nlohmann/json.hpp"
-#include "worker/ring/core/ring_plan.h"
 
 namespace evenshard {
 namespace {

@@ -11,8 +11,8 @@
 #include "common/base/float_buffer.h"
 #include "common/optimizer/tensor_optimizers.h"
 #include "common/placement/planned_config.h"
+#include "common/placement/ring_plan.h"
 #include "common/wire/chunk_codec.h"
-#include "worker/ring/core/ring_plan.h"
 
 namespace evenshard {
 

@@ -18,12 +18,12 @@
 #include "absl/time/time.h"
 #include "absl/types/span.h"
 #include "common/placement/planned_config.h"
+#include "common/placement/ring_plan.h"
 #include "common/wire/chunk_codec.h"
 #include "worker/exchange/core/exchange_kind.h"
 #include "worker/exchange/core/stall_watch.h"
 #include "worker/exchange/core/training_exchange.h"
 #include "worker/ring/core/ring_part.h"
-#include "worker/ring/core/ring_plan.h"
 #include "worker/ring/core/ring_sums.h"
 
 namespace evenshard {

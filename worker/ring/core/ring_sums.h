@@ -8,9 +8,9 @@
 #include "absl/strings/string_view.h"
 #include "absl/types/span.h"
 #include "common/placement/planned_config.h"
+#include "common/placement/ring_plan.h"
 #include "common/wire/chunk_codec.h"
 #include "proto/encoding.pb.h"
-#include "worker/ring/core/ring_plan.h"
 
 namespace evenshard {
 

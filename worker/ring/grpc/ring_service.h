@@ -16,8 +16,8 @@
 #include "absl/time/time.h"
 #include "common/net/raw_call.h"
 #include "common/placement/planned_config.h"
+#include "common/placement/ring_plan.h"
 #include "proto/ring.grpc.pb.h"
-#include "worker/ring/core/ring_plan.h"
 #include "worker/ring/core/ring_round.h"
 #include "worker/ring/grpc/ring_receiver.h"
 

@@ -15,9 +15,9 @@
 #include "common/optimizer/tensor_optimizers.h"
 #include "common/placement/initializer.h"
 #include "common/placement/planned_config.h"
+#include "common/placement/ring_plan.h"
 #include "common/wire/encoding.h"
 #include "worker/ring/core/ring_part.h"
-#include "worker/ring/core/ring_plan.h"
 #include "worker/ring/core/ring_round.h"
 
 namespace evenshard {

@@ -1,10 +1,10 @@
-#include "worker/ring/core/ring_plan.h"
+#include "common/placement/ring_plan.h"
 
 #include <algorithm>
 #include <catch2/catch.hpp>
 #include <set>
 
-#include "tests/worker/ring/core/ring_fixture.h"
+#include "tests/common/placement/ring_fixture.h"
 
 namespace evenshard {
 namespace {

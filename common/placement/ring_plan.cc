@@ -1,4 +1,4 @@
-#include "worker/ring/core/ring_plan.h"
+#include "common/placement/ring_plan.h"
 
 #include <algorithm>
 #include <numeric>

@@ -1,5 +1,5 @@
-#ifndef EVENSHARD_WORKER_RING_CORE_RING_PLAN_H_
-#define EVENSHARD_WORKER_RING_CORE_RING_PLAN_H_
+#ifndef EVENSHARD_COMMON_PLACEMENT_RING_PLAN_H_
+#define EVENSHARD_COMMON_PLACEMENT_RING_PLAN_H_
 
 #include <cstdint>
 #include <vector>
@@ -79,4 +79,4 @@ class RingPlan {
 
 }  // namespace evenshard
 
-#endif  // EVENSHARD_WORKER_RING_CORE_RING_PLAN_H_
+#endif  // EVENSHARD_COMMON_PLACEMENT_RING_PLAN_H_
