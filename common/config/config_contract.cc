@@ -146,6 +146,7 @@ ClusterConfig ContractOf(ClusterConfig config) {
   }
   if (scheme != Partition::AUTO) {
     config.clear_worker_link_gbps();
+    config.clear_colocated();
     config.mutable_compute()->clear_profile();
   }
   if (scheme != Partition::LAYER_BASED) config.mutable_partition()->clear_placement();

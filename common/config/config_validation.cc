@@ -93,6 +93,15 @@ void ValidateRates(const ClusterConfig& config, FieldProblems* problems) {
   }
 }
 
+void ValidateColocated(const ClusterConfig& config, FieldProblems* problems) {
+  if (!config.colocated() || config.shard_size() <= config.workers()) return;
+  problems->Add("colocated",
+                absl::StrCat("is true with ", config.shard_size(), " shards and ", config.workers(),
+                             " workers, allowed: at most as many shards as workers, since shard I "
+                             "is on the host of worker I"),
+                {"shard", "workers"});
+}
+
 void ValidateQuorum(const ClusterConfig& config, FieldProblems* problems) {
   const Update& update = config.update();
   const bool is_quorum = update.policy() == Update::QUORUM;
@@ -357,6 +366,7 @@ void ValidateFields(const ClusterConfig& config, FieldProblems* problems) {
   }
   ValidateRing(config, problems);
   ValidateRates(config, problems);
+  ValidateColocated(config, problems);
   problems->RequireRange("workers", config.workers(), 1, kMaxWorkers);
   ValidateUpdate(config.update(), problems);
   ValidateQuorum(config, problems);

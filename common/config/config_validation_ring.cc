@@ -28,6 +28,8 @@ class Refusals {
 void RefuseShards(const ClusterConfig& config, Refusals& refusals) {
   refusals.Refuse(!config.shard().empty(), "shard", "is given",
                   "whose workers need no shards, allowed: none");
+  refusals.Refuse(config.colocated(), "colocated", "is true",
+                  "whose workers need no shards, allowed: false");
   refusals.Refuse(config.has_partition(), "partition", "is given",
                   "where each bucket is cut into equal parts, one for each worker, allowed: none");
   refusals.Refuse(config.has_recovery(), "recovery", "is given",

@@ -19,13 +19,17 @@ ClusterRates ConfiguredRates(const ClusterConfig& config, std::optional<double> 
   for (const ShardAddress& shard : config.shard()) fastest = std::max(fastest, shard.link_gbps());
   const double default_gbps = link_gbps.value_or(fastest > 0 ? fastest : kDefaultGbps);
   const bool has_worker_link = config.has_worker_link_gbps() && !link_gbps;
+  const double worker_gbps = has_worker_link ? config.worker_link_gbps() : default_gbps;
   for (int rank = 0; rank < config.workers(); ++rank) {
-    rates.worker_link.push_back(has_worker_link ? config.worker_link_gbps() : default_gbps);
+    rates.worker_link.push_back(worker_gbps);
     rates.worker_slowdown.push_back(WorkerSlowdown(EmulatedDeviceOf(config.compute()), rank));
   }
-  for (const ShardAddress& shard : config.shard()) {
+  for (int i = 0; i < config.shard_size(); ++i) {
+    const ShardAddress& shard = config.shard(i);
     const bool has_link = shard.has_link_gbps() && !link_gbps;
-    rates.shard_link.push_back(has_link ? shard.link_gbps() : default_gbps);
+    const double other_gbps = config.colocated() ? worker_gbps : default_gbps;
+    rates.shard_link.push_back(has_link ? shard.link_gbps() : other_gbps);
+    if (config.colocated()) rates.worker_link[i] = rates.shard_link[i];
     rates.shard_processing.push_back(shard.has_server_gbps()
                                          ? shard.server_gbps() * kBytesPerGigabit
                                          : std::numeric_limits<double>::infinity());

@@ -22,7 +22,9 @@ struct ClusterRates {
 
 // Returns the speeds that the config states, with the rates of links still in 10^9 bits per second.
 // If `link_gbps` is given, all links have this rate. Otherwise a link without a rate is as fast as
-// the fastest shard's, or has 10. REQUIRES: the config has been checked.
+// the fastest shard's, or has 10. With ClusterConfig.colocated, shard I and worker I have one link,
+// of the shard's rate if the config gives that, otherwise of the worker's. REQUIRES: the config has
+// been checked.
 ClusterRates ConfiguredRates(const ClusterConfig& config,
                              std::optional<double> link_gbps = std::nullopt);
 

@@ -70,6 +70,8 @@ TEST_CASE("what a ring cannot be is refused before anything starts") {
             .find("update.policy: is QUORUM with topology RING") == 0);
   CHECK(ErrorOfRing("shard={address: 'a:1'}") ==
         "shard: is given with topology RING, whose workers need no shards, allowed: none");
+  CHECK(ErrorOfRing("colocated=true") ==
+        "colocated: is true with topology RING, whose workers need no shards, allowed: false");
   CHECK(ErrorOfRing("partition={scheme: STRIPED}") ==
         "partition: is given with topology RING, where each bucket is cut into equal parts, one "
         "for each worker, allowed: none");

@@ -258,7 +258,8 @@ TEST_CASE("rates are part of what must be equal only with schemes that go by the
               {"partition={scheme: " + scheme + " placement: GREEDY}", "compute.profile=none"})
             .fingerprint() == equal.fingerprint());
   // What the workers' links carry and how fast they compute matters to a decision only.
-  for (const std::string override : {"worker_link_gbps=25", "compute.profile=rtx_2080_ti"}) {
+  for (const std::string override :
+       {"worker_link_gbps=25", "compute.profile=rtx_2080_ti", "colocated=true"}) {
     CAPTURE(override);
     Overrides faster = automatic;
     faster.push_back(override);

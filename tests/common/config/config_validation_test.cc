@@ -114,7 +114,7 @@ TEST_CASE("all unknown fields are reported together, at any depth and in lists")
                 "\"b:2\" }]") ==
         "f:1: wrkers: unknown field, allowed: model, partition, shard, workers, update, "
         "optimizer, training, data, compute, limits, exchange, worker_link_gbps, "
-        "recovery, local, topology, ring\n"
+        "recovery, local, topology, ring, colocated\n"
         "f:2: update.polcy: unknown field, allowed: policy, deterministic, non_finite, clip_value, "
         "clip_global_norm, staleness, asynchrony, quorum, grace, late\n"
         "f:4: shard[1].adress: unknown field, allowed: address, link_gbps, server_gbps");
@@ -451,6 +451,13 @@ TEST_CASE("rates are numbers above 0, those of shards for all of them or for non
   CHECK(ErrorOfOverride("shard[1].link_gbps=10") ==
         "shard[0]: has no rate and shard[1] has one, allowed: link_gbps or server_gbps for every "
         "shard, or for none");
+}
+
+TEST_CASE("each shard on a worker's host needs a worker of its own") {
+  CHECK(ErrorOfOverride("colocated=true") == "no error");
+  CHECK(ErrorOf(kConfig, {"colocated=true", "workers=1"}) ==
+        "--set workers=1: colocated: is true with 2 shards and 1 workers, allowed: at most as many "
+        "shards as workers, since shard I is on the host of worker I");
 }
 
 TEST_CASE("AUTO needs to know a device, and no backend has two") {

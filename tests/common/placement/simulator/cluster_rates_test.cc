@@ -54,6 +54,19 @@ TEST_CASE("a rate for all links replaces those of the config, and not what hosts
   CHECK(rates.shard_processing[0] == 1e9);
 }
 
+TEST_CASE("a shard on a worker's host has the same link") {
+  const ClusterRates given = RatesWith(
+      {"colocated=true", "shard[0].link_gbps=2.5", "shard[1].link_gbps=5", "worker_link_gbps=1"});
+  CHECK(given.shard_link == Rates{2.5, 5});
+  CHECK(given.worker_link == Rates{2.5, 5, 1});
+  const ClusterRates of_workers = RatesWith({"colocated=true", "worker_link_gbps=1"});
+  CHECK(of_workers.shard_link == Rates{1, 1});
+  CHECK(of_workers.worker_link == Rates{1, 1, 1});
+  const ClusterRates replaced = RatesWith({"colocated=true", "worker_link_gbps=1"}, 100);
+  CHECK(replaced.shard_link == Rates{100, 100});
+  CHECK(replaced.worker_link == Rates{100, 100, 100});
+}
+
 TEST_CASE("links are converted to payload in bytes per second") {
   ClusterRates rates = RatesWith({"shard[0].link_gbps=1", "shard[1].link_gbps=8"});
   ConvertLinks(Framing(), &rates);
