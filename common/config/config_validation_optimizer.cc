@@ -156,8 +156,8 @@ void ValidateMean(const ClusterConfig& config, FieldProblems* problems) {
 
 // The range of the shards' learning rate with local steps. Known ones are from 0.07 to 1
 // (docs/modes.md), those of optimizers that take a step for each batch mostly far below.
-constexpr double kLeastOuterRate = 0.02;
-constexpr double kMostOuterRate = 2;
+constexpr float kLeastOuterRate = 0.02F;
+constexpr float kMostOuterRate = 2;
 
 // The shards' optimizer in a run with local steps.
 void ValidateOuter(const ClusterConfig& config, FieldProblems* problems) {
@@ -170,7 +170,7 @@ void ValidateOuter(const ClusterConfig& config, FieldProblems* problems) {
                     "SGD, MOMENTUM, NESTEROV, DELAYED_NESTEROV with local steps, where "
                     "local.optimizer has the rule for batches",
                     {"local"});
-  const double rate = outer.learning_rate();
+  const float rate = outer.learning_rate();
   problems->Require(
       !outer.has_learning_rate() || (rate >= kLeastOuterRate && rate <= kMostOuterRate),
       "optimizer.learning_rate", rate,

@@ -73,6 +73,8 @@ TEST_CASE("an optimizer for batches is none for rounds") {
   CHECK(ErrorOfLocal("optimizer.learning_rate=0.001") ==
         "optimizer.learning_rate: is 0.001, allowed: 0.02 to 2 with local steps, whose whole round "
         "it multiplies; local.optimizer.learning_rate is that of a batch");
+  Valid(kConfig, {kLocal, "optimizer.learning_rate=0.02"});  // the ends of the range
+  Valid(kConfig, {kLocal, "optimizer.learning_rate=2"});
   CHECK(ErrorOfLocal("update.clip_global_norm=1", {"update.policy=ASYNC"}) ==
         "update.clip_global_norm: is 1, allowed: 0 with local steps and ASYNC or SSP; "
         "local.clip_global_norm clips the gradient of each batch");
