@@ -3,4 +3,4 @@
 from experiments import start
 
 if __name__ == "__main__":
-    start.run("modes", again="begins anew")
+    start.run("modes")

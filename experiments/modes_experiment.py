@@ -1,113 +1,109 @@
-"""Compares what the update modes train, at the same number of images; see docs/modes.md.
+"""Compares update modes by real training; docs/experiment.md explains it.
 
-    bazel run -c opt //experiments:modes -- --config=configs/mnist_mlp.textproto
+    bazel run -c opt //experiments:modes -- --config=configs/modes_mnist.textproto --out=DIR
 
-Trains the config by launch with each mode, number of workers and seed, and prints the accuracy on
-the test images. With --drawn it draws the optimizer, its numbers, the batch and the number of
-workers, so that the comparison does not depend on one choice of them. Exit code: 0 if all runs are
-done; 1 after a failure; 2 for a wrong command line; 130 after Ctrl-C.
+Trains with every mode of the config in every situation, over links of every rate, on an emulated
+network, and says how long each takes to an accuracy. Needs PyTorch. An interrupted experiment goes
+on where it was. Exit code: 0 if all runs are done; 1 after a failure, such as a full disk; 2 for a
+wrong command line or config; 3 if this machine allows no emulated network; 130 after Ctrl-C.
 """
 
-import json
-import os
-import random
-import statistics
-import subprocess
-import tempfile
+import re
+import shlex
+import sys
+
+from google.protobuf import text_format
 
 from experiments import program
-from experiments.cluster import run
-
-_MODES = (
-    "policy: SYNC",
-    "policy: SSP staleness: 4",
-    "policy: ASYNC",
-    "policy: ASYNC asynchrony { rate: CONSTANT velocity: SHARED }",
-)
+from experiments.cluster import network, outlook, plans, training
+from experiments.cluster.test_images import TestImages
+from experiments.report import modes_charts, modes_report, output_folder
+from experiments.report.modes_results import Results
+from experiments.report.progress import Progress
+from experiments.runs import matrix, modes_config
+from experiments.runs.experiment_config import ConfigError
 
 
 def add_flags(add):
-    add("--config", required=True, metavar="FILE", help="a ClusterConfig with test images")
-    add("--mode", action="append", default=[], metavar="TEXT", dest="modes",
-        help="an Update in text format, to compare with the first one;\ndefault: "
-        + "\n         ".join(_MODES))
-    add("--workers", default="2,4,8", help="numbers of workers; default: 2,4,8")
-    add("--seeds", type=int, default=3, help="of each; default: 3")
-    add("--epochs", type=int, default=3, help="default: 3")
-    add("--drawn", type=int, default=0, metavar="N", help="draws N trainings instead")
-    add("--draw_seed", type=int, default=1, help="of the draw; default: 1")
-    add("--set", action="append", default=[], metavar="FIELD=VALUE", dest="overrides",
-        help="as launch's")
-    add("--out", metavar="FILE", help="writes the result there as JSON")
+    add("--config", required=True, metavar="FILE", help="a ModesConfig")
+    add("--out", required=True, metavar="DIR", help="the folder of the results")
+    add("--only", metavar="PATTERN", default="",
+        help="does only the trainings in whose name, such as\nssp_4-slow-10gbps-seed1, this regular"
+             " expression is found; the report\nhas all that are done")
+    add("--network", choices=[network.NAMESPACES, network.HOST], default=network.NAMESPACES,
+        help="namespaces: an emulated network with shaped links (default);\n"
+             "host: this machine's own, unshaped")
 
 
-def _accuracy(programs, arguments, workers, mode, seed, more):
-    """Trains once, and returns the percentage of test images that are recognised in the end."""
-    changes = [
-        'shard=[{address: "127.0.0.1:0"}, {address: "127.0.0.1:0"}]', f"workers={workers}",
-        f"update={{{mode}}}", f"training.epochs={arguments.epochs}",
-        f"training.evaluate_every_epochs={arguments.epochs}", "training.required_accuracy=0",
-        f"training.seed={seed}", *more, *arguments.overrides,
-    ]
-    with tempfile.TemporaryDirectory() as folder:
-        summary = os.path.join(folder, "summary.json")
-        command = [programs.launch, f"--config={program.from_user(arguments.config)}",
-                   f"--summary={summary}", *(f"--set={change}" for change in changes)]
-        done = subprocess.run(
-            command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False,
+def _chosen(runs, pattern):
+    try:
+        found = [one for one in runs if re.search(pattern, one.id)]
+    except re.error as error:
+        raise program.UsageError(
+            f'--only: is "{pattern}", which is no regular expression: {error}'
+        ) from None
+    if not found:
+        raise program.UsageError(
+            f'--only: is "{pattern}", which is in no training\'s name, allowed: part of one, such'
+            f" as {runs[0].id}"
         )
-        if done.returncode != 0:
-            raise run.RunError(f"launch failed with {mode}:\n{done.stdout[-2000:]}")
-        with open(summary, encoding="utf-8") as file:
-            return 100 * json.load(file)["final_accuracy"]
+    return found
 
 
-def _for_optimizer(mode, optimizer):
-    """A mode without what a drawn optimizer has not."""
-    has_velocity = "MOMENTUM" in optimizer or "NESTEROV" in optimizer
-    return mode.replace(" velocity: SHARED", "") if optimizer and not has_velocity else mode
-
-
-def _trainings(arguments):
-    """Yields a name, the number of workers, the overrides and the optimizer of each."""
-    if not arguments.drawn:
-        for workers in arguments.workers.split(","):
-            yield f"{workers} workers", int(workers), [], ""
-        return
-    dice = random.Random(arguments.draw_seed)
-    for _ in range(arguments.drawn):
-        workers = dice.randint(2, 8)
-        kind = dice.choice(("MOMENTUM", "NESTEROV", "ADAM", "SGD"))
-        rate = {"SGD": 0.1, "ADAM": 0.004}.get(kind, 0.03) * 2 ** dice.uniform(-1, 1)
-        has_velocity = kind in ("MOMENTUM", "NESTEROV")
-        momentum = f" momentum: {dice.uniform(0.8, 0.95):.3f}" if has_velocity else ""
-        batch = dice.choice((32, 64, 128))
-        optimizer = f"kind: {kind} learning_rate: {rate:.4f}{momentum}"
-        yield (f"{workers} workers, batch {batch}, {optimizer}", workers,
-               [f"optimizer={{{optimizer}}}", f"training.batch_size={batch}"], optimizer)
+def _train(arguments, experiment, runs, stored, images, programs, folder):
+    """Does the runs that are not in `stored`, and keeps each result at once."""
+    if stored:
+        print(f"{len(stored)} of {matrix.count(len(experiment.runs()), 'run')} are done already",
+              flush=True)
+    known = [(1, result["run_seconds"]) for result in stored.values()]
+    progress = Progress({one: 1 for one in runs if one not in stored}, known)
+    for one in runs:
+        if one in stored:
+            continue
+        progress.begin(one)
+        try:
+            result = training.execute(
+                arguments.network, experiment, one, programs, images, folder.run_folder(one),
+                progress.tick,
+            )
+        except BaseException:
+            progress.leave_line()
+            raise
+        folder.store(one, result)
+        stored[one] = result
+        folder.write("results.csv", Results(arguments.network, experiment, stored).csv_text())
+        seconds = training.seconds_to(experiment.proto.accuracy, result)
+        outcome = f"{seconds:.1f} s to" if seconds is not None else "did not reach"
+        progress.end(
+            f"{outcome} {experiment.proto.accuracy:g} %, {result['accuracy']:.2f} % at the end,"
+            f" {result['bytes'] / 1e6:,.2f} MB"
+        )
 
 
 def work(arguments, programs):
-    if not os.path.isfile(program.from_user(arguments.config)):
-        raise program.UsageError(f"--config: is {arguments.config}, allowed: a file that exists")
-    if not all(each.isdigit() and int(each) > 0 for each in arguments.workers.split(",")):
-        raise program.UsageError(
-            f"--workers: is {arguments.workers}, allowed: numbers above 0, separated by commas")
-    modes = arguments.modes or list(_MODES)
-    results = []
-    for name, workers, more, optimizer in _trainings(arguments):
-        print(name, flush=True)
-        least = None
-        for mode in modes:
-            accuracies = [
-                _accuracy(programs, arguments, workers, _for_optimizer(mode, optimizer), seed, more)
-                for seed in range(1, arguments.seeds + 1)
-            ]
-            median = statistics.median(accuracies)
-            least = median if least is None else least
-            print(f"  {median:6.2f} %  ({min(accuracies):.2f} to {max(accuracies):.2f})"
-                  f"  {median - least:+6.2f}  {mode}", flush=True)
-            results.append({"training": name, "mode": mode, "accuracies": accuracies})
-    if arguments.out:
-        with open(program.from_user(arguments.out), "w", encoding="utf-8") as file:
-            json.dump(results, file, indent=1)
+    """Does the experiment. Raises UsageError for what is wrong with the command line or the config,
+    and other errors if something could not be done though they are right."""
+    try:
+        experiment = modes_config.load(program.from_user(arguments.config))
+        runs = _chosen(experiment.runs(), arguments.only)
+        experiment.model_bytes = plans.check_modes(experiment, programs)
+        images = TestImages(experiment.cluster_config(runs[0], []))
+        folder = output_folder.OutputFolder(
+            program.from_user(arguments.out),
+            {
+                "network": arguments.network,
+                "config": text_format.MessageToString(experiment.proto),
+            },
+        )
+        stored = folder.stored(experiment.runs(), training.is_result)
+    except (ConfigError, OSError, output_folder.OutputFolderError) as error:
+        raise program.UsageError(error) from None
+    _train(arguments, experiment, runs, stored, images, programs, folder)
+    results = Results(arguments.network, experiment, stored)
+    folder.write("results.csv", results.csv_text())
+    drawn = modes_charts.draw(results, folder.write)
+    outlooks = outlook.simulate(experiment, programs)
+    command = "bazel run -c opt //experiments:modes -- " + shlex.join(sys.argv[1:])
+    folder.write("report.md", modes_report.write(results, outlooks, drawn, command))
+    print(f"\nreport: {folder.file('report.md')}")
+    print("charts: " + ", ".join(folder.file(f"{name}.svg") for name in drawn), flush=True)

@@ -5,17 +5,22 @@ import contextlib
 import os
 import platform
 import select
-import socket
 import statistics
 import subprocess
 import sys
+import tempfile
+
+from experiments.cluster import network
+from experiments.runs.clusters import PAYLOAD
+from experiments.runs.topology import Wiring
 
 _USAGE = """\
 Exchanges the gradient of a whole model among workers on this machine, by Evenshard's ring over TCP,
 which also applies SGD, and by all_reduce of PyTorch's gloo, in turn. Verifies what both compute,
 then measures. Prints the seconds of an exchange: median, least and most of all windows, and the
-median of the ratios of neighbouring windows. Exit code: 0, 1 after a failure, 2 for a wrong
-command line."""
+median of the ratios of neighbouring windows. With --link_gbps each worker has a network namespace
+with a link of that rate, and the times are compared with what a ring's bytes need there. Exit code:
+0, 1 after a failure, 2 for a wrong command line, 3 without network namespaces."""
 
 _FOLDER = os.path.dirname(os.path.abspath(__file__))
 _ANSWER_SECONDS = 300  # no step takes this long, even on a slow machine
@@ -26,11 +31,7 @@ class RingError(Exception):
     """The measurement cannot go on. The text says why."""
 
 
-def _free_ports(count):
-    with contextlib.ExitStack() as open_sockets:
-        servers = [open_sockets.enter_context(socket.create_server(("127.0.0.1", 0)))
-                   for _ in range(count)]
-        return [server.getsockname()[1] for server in servers]
+_NO_NETWORK = 3
 
 
 class _Ring:
@@ -80,25 +81,46 @@ class _Ring:
             process.stdout.close()
 
 
-def _start_ours(model, workers, limits):
-    addresses = " ".join(f'address: "127.0.0.1:{port}"' for port in _free_ports(workers))
+@contextlib.contextmanager
+def _hosts(workers, link_gbps):
+    """Yields the network of a system, on which nothing else runs."""
+    with tempfile.TemporaryDirectory() as folder:
+        kind = network.NAMESPACES if link_gbps else network.HOST
+        wiring = Wiring(workers=workers, shards=0, link_gbps=link_gbps or 10)
+        with network.make(kind, wiring, folder) as net:
+            yield net
+
+
+def _start_ours(model, net, limits):
+    workers = len(net.worker_hosts)
+    addresses = " ".join(f'address: "{address}"' for address in net.addresses)
     config = (
         f'model {{ builtin: "{model}" }} topology: RING ring {{ {addresses} }} workers: {workers}'
         " update { policy: SYNC } optimizer { kind: SGD learning_rate: 0.01 }"
         f" training {{ iterations: 1 }} compute {{ backend: EMULATED }} limits {{ {limits} }}"
     )
     role = os.path.join(_FOLDER, "ring_role")
-    return _Ring("evenshard", [[role, str(rank), config] for rank in range(workers)])
+    return _Ring("evenshard", [
+        host.with_input([role, str(rank), config]) for rank, host in enumerate(net.worker_hosts)
+    ])
 
 
-def _start_gloo(model, workers, python):
-    port = str(_free_ports(1)[0])
+def _start_gloo(model, net, python, link_gbps):
     script = os.path.join(_FOLDER, "gloo_role.py")
-    environment = {**os.environ, "GLOO_SOCKET_IFNAME": "lo"}
+    environment = {**os.environ, "GLOO_SOCKET_IFNAME": "eth0" if link_gbps else "lo"}
     return _Ring("gloo", [
-        [python, script, str(rank), str(workers), port, str(_FLOATS[model])]
-        for rank in range(workers)
+        host.with_input([
+            python, script, str(rank), str(len(net.worker_hosts)), net.addresses[0],
+            str(_FLOATS[model]),
+        ])
+        for rank, host in enumerate(net.worker_hosts)
     ], environment)
+
+
+def _bound(model, workers, link_gbps):
+    """The seconds that the bytes of a ring need on links of that rate."""
+    moved = 2 * (workers - 1) / workers * 4 * _FLOATS[model]
+    return moved / (link_gbps * 1e9 / 8 * PAYLOAD)
 
 
 def _spread(name, seconds):
@@ -108,11 +130,14 @@ def _spread(name, seconds):
 
 def _measure(options, workers):
     with contextlib.ExitStack() as running:
-        systems = [("evenshard", _start_ours(options.model, workers, " ".join(options.limit)))]
+        net = running.enter_context(_hosts(workers, options.link_gbps))
+        systems = [("evenshard", _start_ours(options.model, net, " ".join(options.limit)))]
         running.callback(systems[0][1].close)
         if not options.alone:
-            systems.append(("gloo", _start_gloo(options.model, workers, options.python)))
-            running.callback(systems[1][1].close)
+            net = running.enter_context(_hosts(workers, options.link_gbps))
+            gloo = _start_gloo(options.model, net, options.python, options.link_gbps)
+            systems.append(("gloo", gloo))
+            running.callback(gloo.close)
         for _, system in systems:
             system.ask("verify")
             system.seconds(1)
@@ -123,8 +148,10 @@ def _measure(options, workers):
         for _, system in systems:
             system.ask("verify")
     print(f"{options.model}, {workers} workers, {options.repeat} windows of {options.count}:")
+    bound = options.link_gbps and _bound(options.model, workers, options.link_gbps)
     for name, _ in systems:
-        print(_spread(name, seconds[name]))
+        part = f"; {statistics.median(seconds[name]) / bound:.3f} of the bound" if bound else ""
+        print(_spread(name, seconds[name]) + part)
     if not options.alone:
         ratios = [gloo / ours for ours, gloo in zip(seconds["evenshard"], seconds["gloo"])]
         print(f"  gloo's time over Evenshard's: median {statistics.median(ratios):.2f}, "
@@ -141,6 +168,8 @@ def _options():
     add("--model", choices=sorted(_FLOATS), default="vgg16", help="default vgg16, 553 MB")
     add("--repeat", metavar="N", type=int, default=9, help="windows of each system; default 9")
     add("--count", metavar="N", type=int, default=2, help="exchanges in a window; default 2")
+    add("--link_gbps", metavar="R", type=float,
+        help="rate of each worker's link; default: this machine's loopback")
     add("--limit", metavar='"FIELD: VALUE"', action="append", default=[],
         help="sets a field of Evenshard's `limits`; repeatable")
     add("--python", metavar="FILE", default="/usr/bin/python3",
@@ -155,6 +184,9 @@ def main():
     try:
         for workers in options.workers:
             _measure(options, workers)
+    except network.NetworkError as error:
+        print(error, file=sys.stderr)
+        sys.exit(_NO_NETWORK)
     except (RingError, OSError) as error:
         sys.exit(str(error))
 

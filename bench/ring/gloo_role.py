@@ -1,6 +1,6 @@
 """One process of PyTorch's gloo, which all_reduce.py starts beside others as
 
-  gloo_role.py RANK PROCESSES PORT FLOATS
+  gloo_role.py RANK PROCESSES ADDRESS FLOATS
 
 It obeys the commands of ring_role.cc, over a tensor of FLOATS elements."""
 
@@ -29,8 +29,8 @@ def _run(tensor, count):
 
 
 def main():
-    rank, processes, port, floats = map(int, sys.argv[1:])
-    dist.init_process_group("gloo", init_method=f"tcp://127.0.0.1:{port}", rank=rank,
+    rank, processes, floats = (int(sys.argv[i]) for i in (1, 2, 4))
+    dist.init_process_group("gloo", init_method=f"tcp://{sys.argv[3]}", rank=rank,
                             world_size=processes)
     tensor = torch.zeros(floats)
     dist.all_reduce(tensor)

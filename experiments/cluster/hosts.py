@@ -55,6 +55,10 @@ class LocalHost:
         input must be a pipe that stays open."""
         return watched([*self._enter, *command])
 
+    def with_input(self, command):
+        """The same, but `command` gets this standard input, and has to end with it."""
+        return [*self._enter, *command]
+
     def program(self, path):
         return path
 

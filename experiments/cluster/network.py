@@ -1,6 +1,6 @@
 """The network of one run: the hosts of its processes and the rates of its links.
 
-    NamespaceNetwork  every process in a network namespace of its own on this machine,
+    NamespaceNetwork  every host a network namespace of its own on this machine,
                       links shaped to the configured rate
     HostNetwork       all processes on this machine's own network, without shaping
     RemoteNetwork     processes on other hosts, over ssh
@@ -10,6 +10,7 @@ Each is a context manager, which removes what it has made when it ends.
 
 import contextlib
 import ipaddress
+import itertools
 import os
 import socket
 import subprocess
@@ -50,21 +51,22 @@ class NetworkError(Exception):
     """The network could not be made."""
 
 
-def make(kind, experiment, run, folder):
-    """Makes the network of a run. `folder` is for the files of its processes."""
+def make(kind, wiring, folder):
+    """Makes the network of a run, as a topology.Wiring says. `folder` is for the files of its
+    processes."""
     if kind == REMOTE:
-        return RemoteNetwork(experiment, run, folder)
+        return RemoteNetwork(wiring, folder)
     if kind == HOST:
-        return HostNetwork(run, folder)
-    return NamespaceNetwork(experiment, run, folder)
+        return HostNetwork(wiring, folder)
+    return NamespaceNetwork(wiring, folder)
 
 
 class _Network(contextlib.AbstractContextManager):
     """The base class of all networks.
 
     shard_hosts, worker_hosts: the host of each process.
-    addresses: the shards' addresses.
-    control: a host that reaches all shards, on which psctl runs.
+    addresses: those of the shards, or of the workers if they are a ring.
+    control: a host that reaches all of these, on which psctl runs.
     machines: the hosts whose processors are watched.
     """
 
@@ -76,25 +78,25 @@ class _Network(contextlib.AbstractContextManager):
 
 
 class HostNetwork(_Network):
-    def __init__(self, run, folder):
+    def __init__(self, wiring, folder):
         super().__init__()
         host = hosts.LocalHost(folder)
-        self.shard_hosts = [host] * run.shards
-        self.worker_hosts = [host] * run.workers
+        self.shard_hosts = [host] * wiring.shards
+        self.worker_hosts = [host] * wiring.workers
         self.control = host
         self.machines = [host]
         with contextlib.ExitStack() as sockets:
             self.addresses = []
-            for _ in range(run.shards):
+            for _ in range(wiring.shards or wiring.workers):
                 # The port is free now, but another process may take it before the shard listens.
                 listener = sockets.enter_context(socket.create_server(("127.0.0.1", 0)))
                 self.addresses.append(f"127.0.0.1:{listener.getsockname()[1]}")
 
 
 class RemoteNetwork(_Network):
-    def __init__(self, experiment, run, folder):
+    def __init__(self, wiring, folder):
         super().__init__()
-        wanted = experiment.proto.hosts
+        wanted = wiring.hosts
         opened = {}
 
         def host(name):
@@ -104,14 +106,15 @@ class RemoteNetwork(_Network):
             return opened[name]
 
         with self._stack:  # closes the open ones if one fails
-            shards = [wanted.shard[i % len(wanted.shard)] for i in range(run.shards)]
-            workers = [wanted.worker[i % len(wanted.worker)] for i in range(run.workers)]
+            workers = [wanted.worker[i % len(wanted.worker)] for i in range(wiring.workers)]
+            of_shards = workers if wiring.colocated else wanted.shard
+            shards = [of_shards[i % len(of_shards)] for i in range(wiring.shards)]
             self.shard_hosts = [host(shard.name) for shard in shards]
             self.worker_hosts = [host(worker.name) for worker in workers]
             self._stack = self._stack.pop_all()
         self.addresses = [
-            f"{shard.address or shard.name.rpartition('@')[2]}:{wanted.port + i}"
-            for i, shard in enumerate(shards)
+            f"{each.address or each.name.rpartition('@')[2]}:{wanted.port + i}"
+            for i, each in enumerate(shards or workers)
         ]
         self.control = hosts.LocalHost(folder)
         self.machines = list(opened.values())
@@ -126,11 +129,11 @@ class NamespaceNetwork(_Network):
     has to be cleaned up, and the host's network does not change.
     """
 
-    def __init__(self, experiment, run, folder):
+    def __init__(self, wiring, folder):
         super().__init__()
         enter = self._start()
         try:
-            self._connect(experiment, run, folder, enter)
+            self._connect(wiring, folder, enter)
         except BaseException:
             self._stack.close()
             raise
@@ -156,15 +159,16 @@ class NamespaceNetwork(_Network):
             complaint = holder.communicate()[1].strip()
         raise NetworkError(f"this machine allows no network namespaces ({complaint}): {_INSTEAD}")
 
-    def _connect(self, experiment, run, folder, enter):
-        """Makes a network namespace for each process and joins them with a bridge."""
-        proto = experiment.proto
-        rates = {f"ps{i}": experiment.shard_link_gbps(i) for i in range(run.shards)}
-        rates.update({f"worker{i}": proto.link_gbps for i in range(run.workers)})
+    def _connect(self, wiring, folder, enter):
+        """Makes a network namespace for each host and joins them with a bridge."""
+        rates = {f"worker{i}": wiring.link_gbps for i in range(wiring.workers)}
+        shards = [f"{'worker' if wiring.colocated else 'ps'}{i}" for i in range(wiring.shards)]
+        for name, gbps in itertools.zip_longest(shards, wiring.shard_link_gbps[: wiring.shards]):
+            rates.setdefault(name, gbps or wiring.link_gbps)
         addresses = dict(zip(rates, (_SUBNET[2 + i] for i in range(len(rates)))))
-        script = _bridge_commands(_SUBNET[1], proto.mtu)
+        script = _bridge_commands(_SUBNET[1], wiring.mtu)
         for name, gbps in rates.items():
-            script += _host_commands(name, addresses[name], gbps / proto.time_dilation, proto.mtu)
+            script += _host_commands(name, addresses[name], gbps, wiring.mtu)
         done = subprocess.run(
             [*enter, "sh", "-e"], input="\n".join(script), capture_output=True, text=True,
             check=False,
@@ -176,9 +180,10 @@ class NamespaceNetwork(_Network):
         def host(name):
             return hosts.LocalHost(folder, [*enter, "nsenter", f"--net=/run/netns/{name}"])
 
-        self.shard_hosts = [host(f"ps{i}") for i in range(run.shards)]
-        self.worker_hosts = [host(f"worker{i}") for i in range(run.workers)]
-        self.addresses = [f"{addresses[f'ps{i}']}:{_PORT}" for i in range(run.shards)]
+        workers = [f"worker{i}" for i in range(wiring.workers)]
+        self.shard_hosts = [host(name) for name in shards]
+        self.worker_hosts = [host(name) for name in workers]
+        self.addresses = [f"{addresses[name]}:{_PORT}" for name in shards or workers]
         self.control = hosts.LocalHost(folder, enter)
         self.machines = [hosts.LocalHost(folder)]
 

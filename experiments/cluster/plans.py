@@ -17,6 +17,9 @@ from experiments.runs.experiment_config import ConfigError
 _EXPERIMENT_FIELDS = {
     "workers": "workers",
     "shard": "shards",
+    "topology": "topology",
+    "ring": "topology",
+    "colocated": "topology",
     "worker_link_gbps": "link_gbps",
     "partition": "partition",
     "exchange.schedule": "schedule",
@@ -46,7 +49,7 @@ class Plan:
     """The predictions for one iteration. Times are in seconds of the emulated cluster."""
 
     model: str
-    # Bytes of all workers together, by shard.
+    # Bytes of all workers together, by shard; of a ring, by worker.
     bytes_in: list
     bytes_out: list
     # None if the links' rate is not known.
@@ -54,7 +57,7 @@ class Plan:
     simulated_seconds: float | None
     # Computing on the emulated device; None if there is none.
     compute_seconds: float | None
-    timeline: Timeline | None  # None if the links' rate is not known
+    timeline: Timeline | None  # None if the links' rate is not known, and in a ring
     # The time that workers need if they keep in step; None if the schedule is not SEQUENTIAL.
     in_step_seconds: float | None
 
@@ -63,22 +66,69 @@ def load(kind, experiment, runs, programs):
     """Returns the Plan of every cell of `runs`. Raises ConfigError if a config is impossible."""
     cells = list({run.cell: None for run in runs})
     with tempfile.TemporaryDirectory() as folder:
-        paths = [os.path.join(folder, cell.id) for cell in cells]
-        for cell, path in zip(cells, paths):
+        configs = {}
+        for cell in cells:
+            path = os.path.join(folder, cell.id)
             with open(path, "w", encoding="utf-8") as file:
-                addresses = [f"127.0.0.1:{1 + shard}" for shard in range(cell.shards)]
+                hosts = cell.shards or cell.workers
+                addresses = [f"127.0.0.1:{1 + host}" for host in range(hosts)]
                 file.write(matrix.cluster_config(experiment, cell, addresses))
-        configs = [f"--config={path}" for path in paths]
-        planned = _call(experiment, [programs.psctl, "plan", "--format=json", *configs])["plans"]
+            configs[cell] = f"--config={path}"
+        planned = _plans(experiment, configs, programs)
         return {
             cell: Plan(
-                plan["model"],
-                [shard["bytes_in_per_iteration"] for shard in plan["shards"]],
-                [shard["bytes_out_per_iteration"] for shard in plan["shards"]],
+                planned[cell]["model"],
+                *_bytes(planned[cell]),
                 *_simulate(kind, experiment, cell, config, programs.simulate),
             )
-            for cell, plan, config in zip(cells, planned, configs)
+            for cell, config in configs.items()
         }
+
+
+def check_modes(experiment, programs):
+    """Has `psctl plan` check the config of every mode of a ModesExperiment, in every situation.
+    Returns the bytes of the parameters. Raises ConfigError, which names the mode."""
+    some = {(one.mode, one.situation): one for one in experiment.runs()}
+    with tempfile.TemporaryDirectory() as folder:
+        for (mode, _), one in some.items():
+            wiring = experiment.wiring(one)
+            addresses = [f"127.0.0.1:{1 + i}" for i in range(wiring.shards or wiring.workers)]
+            path = os.path.join(folder, "cluster.textproto")
+            with open(path, "w", encoding="utf-8") as file:
+                file.write(str(experiment.cluster_config(one, addresses)))
+            command = [programs.psctl, "plan", "--format=json", f"--config={path}"]
+            done = subprocess.run(command, capture_output=True, text=True, check=False)
+            if done.returncode != 0:
+                index = list(experiment.modes).index(mode)
+                problem = done.stderr.strip().replace(f"{path}:", "its config, line ")
+                raise ConfigError(experiment.problem(f"mode[{index}]", f"{mode}: {problem}"))
+            parameters = json.loads(done.stdout)["plans"][0]["parameters"]
+    return 4 * parameters
+
+
+def _plans(experiment, configs, programs):
+    """Returns what `psctl plan` says of each cell. It compares those with shards at once."""
+    together = [cell for cell in configs if cell.shards]
+    groups = [[cell] for cell in configs if not cell.shards] + ([together] if together else [])
+    found = {}
+    for group in groups:
+        command = [programs.psctl, "plan", "--format=json", *(configs[cell] for cell in group)]
+        found.update(zip(group, _call(experiment, command)["plans"]))
+    return found
+
+
+def _bytes(plan):
+    """Returns the bytes of an iteration, in and out."""
+    if "ring" not in plan:
+        return tuple(
+            [shard[f"bytes_{way}_per_iteration"] for shard in plan["shards"]]
+            for way in ("in", "out")
+        )
+    out = [
+        worker["sum_bytes_out_per_iteration"] + worker["parameter_bytes_out_per_iteration"]
+        for worker in plan["ring"]
+    ]
+    return [out[-1], *out[:-1]], out
 
 
 def _simulate(kind, experiment, cell, config, program):
@@ -89,8 +139,10 @@ def _simulate(kind, experiment, cell, config, program):
     dilation = proto.time_dilation
     command = [
         program, config, f"--link_gbps={proto.link_gbps / dilation!r}", f"--mtu={proto.mtu}",
-        f"--timeline={_TIMELINE_BINS}", "--format=json",
+        "--format=json",
     ]
+    if cell.shards:
+        command.append(f"--timeline={_TIMELINE_BINS}")
     if kind == network.REMOTE:
         command.append("--cable")
     for shard in range(min(cell.shards, len(proto.shard_link_gbps))):
@@ -98,18 +150,21 @@ def _simulate(kind, experiment, cell, config, program):
         command.append(f"--shard_link_gbps={shard}:{rate!r}")
     simulated = _call(experiment, command)
     compute = simulated["bound"]["compute_seconds"] / dilation
-    timeline = simulated["timeline"]
     in_step = simulated.get("in_step_seconds")
     return (
         simulated["bound_seconds"] / dilation,
         simulated["iteration_seconds"] / dilation,
         compute if experiment.emulated else None,
-        Timeline(
-            timeline["bin_seconds"] / dilation,
-            [shard["in"] for shard in timeline["shards"]],
-            [shard["out"] for shard in timeline["shards"]],
-        ),
+        _timeline(simulated["timeline"], dilation) if cell.shards else None,
         in_step and in_step / dilation,
+    )
+
+
+def _timeline(timeline, dilation):
+    return Timeline(
+        timeline["bin_seconds"] / dilation,
+        [shard["in"] for shard in timeline["shards"]],
+        [shard["out"] for shard in timeline["shards"]],
     )
 
 

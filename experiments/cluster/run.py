@@ -43,6 +43,11 @@ class _Process:
             )
         self.ended = None  # time.monotonic()
 
+    @property
+    def pid(self):
+        """That of the command which runs the program; see hosts.watched."""
+        return self._popen.pid
+
     def poll(self):
         """Returns the exit code, or None if the process still runs."""
         code = self._popen.poll()
@@ -113,7 +118,8 @@ class Started:
 
     def shut_down(self):
         """Ends the shards, and returns the workers' summaries."""
-        self.psctl("shutdown")
+        if self.shards:
+            self.psctl("shutdown")
         for shard in self.shards:
             try:
                 code = shard.wait(_PSCTL_SECONDS)
@@ -133,7 +139,7 @@ def execute(kind, experiment, run, programs, folder, on_tick):
     os.makedirs(folder, exist_ok=True)
     start = time.monotonic()
     with contextlib.ExitStack() as stack:
-        net = stack.enter_context(network.make(kind, experiment, run, folder))
+        net = stack.enter_context(network.make(kind, experiment.wiring(run), folder))
         config = matrix.cluster_config(experiment, run, net.addresses)
         started = Started(net, config, programs, folder, stack)
         for endpoint in experiment.proto.cluster.recovery.etcd.endpoint:
@@ -146,7 +152,10 @@ def execute(kind, experiment, run, programs, folder, on_tick):
             stack.callback(watches[-1].close)
         started.start_workers()
         started.wait(start + experiment.proto.run_seconds, on_tick)
-        stats = _json(started.psctl("stats", "--format=json"), "what psctl stats said")
+        stats = []  # of each shard
+        if started.shards:
+            said = _json(started.psctl("stats", "--format=json"), "what psctl stats said")
+            stats = [shard["stats"] for shard in said["shards"]]
         if experiment.proto.cluster.recovery.replicas:
             view = started.psctl("view", "--format=json")
             _check_replicas(_json(view, "what psctl view said")["view"])
@@ -248,20 +257,24 @@ def is_result(value):
 
 
 def _result(experiment, summaries, stats):
-    """Returns the result of a run: seconds of this machine's clock, bytes of one iteration."""
+    """Returns the result of a run: seconds of this machine's clock, bytes of one iteration by
+    shard, or by worker of a ring. `stats` are those of each shard."""
     warmup = experiment.proto.warmup_iterations
     iterations = matrix.iterations(experiment)
     times = [summary["iteration_seconds"] for summary in summaries]
     if any(len(seconds) != iterations for seconds in times):
         raise RunError(f"a worker did not do {iterations} iterations")
-    per_shard = [shard["stats"] for shard in stats["shards"]]
 
     def mean(field):
         return statistics.fmean(summary[field] for summary in summaries) / iterations
 
-    def moved(stats_of_shard, field):
+    def moved(field):
+        if not stats:
+            return [summary[field] / iterations for summary in summaries]
         # The workers' counts are used, because the shard's also include the initial Pull.
-        return sum(int(worker[field]) for worker in stats_of_shard["worker"]) / iterations
+        return [
+            sum(int(worker[field]) for worker in shard["worker"]) / iterations for shard in stats
+        ]
 
     return {
         # Workers wait for each other, so what one gains in one iteration it loses in another.
@@ -270,6 +283,6 @@ def _result(experiment, summaries, stats):
         "mean_seconds": mean("seconds"),
         "compute_seconds": mean("compute_seconds"),
         "exchange_wait_seconds": mean("exchange_wait_seconds"),
-        "bytes_in": [moved(shard, "bytes_in") for shard in per_shard],
-        "bytes_out": [moved(shard, "bytes_out") for shard in per_shard],
+        "bytes_in": moved("bytes_in"),
+        "bytes_out": moved("bytes_out"),
     }

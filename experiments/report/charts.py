@@ -1,35 +1,15 @@
 """The charts of a report, each as SVG and PNG."""
 
-import io
+import itertools
 import math
 
-import matplotlib
 import matplotlib.pyplot as plt
 from matplotlib.container import BarContainer
 from matplotlib.ticker import NullLocator
 
-from experiments.report import link_use_chart, paper
-from experiments.runs import matrix
+from experiments.report import drawing, link_use_chart, paper
+from experiments.runs import matrix, topology
 
-matplotlib.use("Agg")  # needs no display
-
-# Okabe and Ito's colours, which can be told apart with any kind of colour blindness.
-_COLORS = ["#D55E00", "#0072B2", "#009E73", "#CC79A7", "#E69F00"]
-_GREY = "#6E6E6E"
-_MARKERS = "osD^v"
-_STYLE = {
-    "font.size": 10,
-    "axes.spines.top": False,
-    "axes.spines.right": False,
-    "axes.grid": True,
-    "grid.color": "#E4E4E4",
-    "axes.axisbelow": True,
-    "legend.frameon": False,
-    "figure.facecolor": "white",
-    "savefig.facecolor": "white",
-    "savefig.bbox": "tight",
-    "svg.hashsalt": "charts",
-}
 _BOUND = {"linestyle": "--", "linewidth": 1.2, "alpha": 0.8}
 _IN_STEP = {"linestyle": ":", "linewidth": 1.2, "alpha": 0.8}
 
@@ -40,11 +20,11 @@ def draw(results, write):
     drawn = []
 
     def add(figure, *name):
-        drawn.append(_save(figure, write, _plain("_".join(part for part in name if part))))
+        drawn.append(drawing.save(figure, write, "_".join(part for part in name if part)))
 
     models = results.ordered("model")
     devices = results.ordered("device")
-    with plt.rc_context(_STYLE):
+    with plt.rc_context(drawing.STYLE):
         if len(models) > 1:
             for device in devices:
                 for schedule in results.ordered("schedule"):
@@ -69,31 +49,18 @@ def _in_time(results, model):
     workers, shards = results.largest()
     found = results.find(
         model=model, workers=workers, shards=shards, schedule=results.ordered("schedule")[-1],
-        device=results.ordered("device")[-1],
+        device=results.ordered("device")[-1], topology=topology.APART,
     )
     return [m for m in found if m.plan.timeline]
-
-
-def _plain(name):
-    return "".join(letter if letter.isalnum() else "_" for letter in name.lower())
-
-
-def _save(figure, write, name):
-    for ending in ("svg", "png"):
-        # The date is left out, so that equal charts are equal files.
-        metadata = {"Date": None} if ending == "svg" else None
-        content = io.BytesIO()
-        figure.savefig(content, format=ending, dpi=160, metadata=metadata)
-        write(f"{name}.{ending}", content.getvalue())
-    plt.close(figure)
-    return name
 
 
 def _scheme_styles(results):
     schemes = results.ordered("scheme_name")
     return {
-        scheme: {"color": _COLORS[i % len(_COLORS)], "marker": _MARKERS[i % len(_MARKERS)]}
-        for i, scheme in enumerate(schemes)
+        scheme: {"color": color, "marker": marker}
+        for scheme, color, marker in zip(
+            schemes, itertools.cycle(drawing.COLORS), itertools.cycle(drawing.MARKERS)
+        )
     }
 
 
@@ -189,9 +156,9 @@ def _speedup(results, model, device):
                 if all(seconds):
                     speedups = [_speedup_in(results, m, s) for m, s in zip(cells, seconds)]
                     axes.plot(workers, speedups, color=style["color"], **line)
-        axes.plot([], [], color=_GREY, label="bound", **_BOUND)
+        axes.plot([], [], color=drawing.GREY, label="bound", **_BOUND)
         if "SEQUENTIAL" in schedules:
-            axes.plot([], [], color=_GREY, label="workers in step", **_IN_STEP)
+            axes.plot([], [], color=drawing.GREY, label="workers in step", **_IN_STEP)
         axes.set_title(f"schedule: {schedule.lower()}", fontsize=10)
         axes.set_ylabel("speed-up over 1 worker, images/s")
         _worker_axis(axes, sorted(results.ordered("workers")))
@@ -207,7 +174,7 @@ def _speedup_in(results, measured, seconds):
 
 
 def _ratio_panel(axes, results, model, device, schedules):
-    for schedule, color, marker in zip(schedules, _COLORS[::-1], _MARKERS[::-1]):
+    for schedule, color, marker in zip(schedules, drawing.COLORS[::-1], drawing.MARKERS[::-1]):
         found = results.find(
             model=model, schedule=schedule, device=device, scheme=matrix.MEMORY_BASED)
         pairs = [(m, results.layer_based(m)) for m in _by_workers(found) if results.layer_based(m)]
@@ -217,7 +184,7 @@ def _ratio_panel(axes, results, model, device, schedules):
         if pairs and all(m.bound for m, _ in pairs):
             bounds = [layer.bound / m.bound for m, layer in pairs]
             axes.plot(workers, bounds, color=color, **_BOUND)
-    axes.plot([], [], color=_GREY, label="ratio of the bounds", **_BOUND)
+    axes.plot([], [], color=drawing.GREY, label="ratio of the bounds", **_BOUND)
     of_paper = paper.RATIOS if results.find(model=model)[0].plan.model == "vgg16" else {}
     if of_paper:
         axes.plot(list(of_paper), list(of_paper.values()), "k*", markersize=11, label="the paper")
@@ -266,12 +233,12 @@ def _shard_bytes(results, model):
 def _iteration_time(results, model):
     """Draws how a worker of the largest cluster spends an iteration."""
     workers, shards = results.largest()
-    cells = results.find(model=model, workers=workers, shards=shards)
+    cells = results.of_largest(model=model)
     figure, axes = plt.subplots(figsize=(9, 1.4 + 0.32 * len(cells)), layout="constrained")
     at = range(len(cells))
     parts = [
-        ("computing", [m.computing for m in cells], _COLORS[2]),
-        ("waiting for the exchange", [m.waiting for m in cells], _COLORS[1]),
+        ("computing", [m.computing for m in cells], drawing.COLORS[2]),
+        ("waiting for the exchange", [m.waiting for m in cells], drawing.COLORS[1]),
         ("other", [m.other for m in cells], "#BBBBBB"),
     ]
     left = [0.0] * len(cells)
@@ -289,8 +256,8 @@ def _iteration_time(results, model):
     axes.grid(axis="y", visible=False)
     axes.set_xlabel("seconds per iteration")
     axes.set_title(
-        f"{results.model_text(model)}, {matrix.count(workers, 'worker')},"
-        f" {matrix.count(shards, 'shard')}: where an iteration's time goes",
+        f"{results.model_text(model)}, {matrix.shape(workers, shards)}: where an iteration's time"
+        " goes",
         fontsize=10,
     )
     _legend_bars_first(axes, loc="upper left", bbox_to_anchor=(1, 1))

@@ -7,7 +7,7 @@ from experiments.cluster import network
 from experiments.report import paper
 from experiments.runs import matrix
 
-_NETWORKS = {
+NETWORKS = {
     network.NAMESPACES: "every process in a network namespace of its own on one machine, each"
     " link shaped both ways by `tc tbf`",
     network.HOST: "all processes on the network of one machine, **not shaped**: there is no"
@@ -82,7 +82,7 @@ def _head(results, command):
         f" {matrix.count(proto.iterations, 'iteration')} after"
         f" {proto.warmup_iterations} of warm-up, {matrix.count(proto.repeats, 'repeat')}.",
         f"- {'Started from' if results.kind == network.REMOTE else 'Machine'}: {machine()}.",
-        f"- Network: {_NETWORKS[results.kind]}.",
+        f"- Network: {NETWORKS[results.kind]}.",
     ]
     if results.kind == network.REMOTE:
         names = [host.name for host in (*proto.hosts.shard, *proto.hosts.worker)]
@@ -180,12 +180,12 @@ def _bytes(results):
         if shape in seen:
             continue
         seen.add(shape)
-        for shard in range(m.run.shards):
+        for holder in range(len(m.bytes_in)):
             rows.append([
                 *(str(part) for part in shape),
-                str(shard),
+                str(holder) if m.run.shards else f"worker {holder}",
                 *(
-                    f"{sizes[shard] / 1e6:,.1f}"
+                    f"{sizes[holder] / 1e6:,.1f}"
                     for sizes in (m.plan.bytes_in, m.bytes_in, m.plan.bytes_out, m.bytes_out)
                 ),
             ])

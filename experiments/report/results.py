@@ -11,7 +11,7 @@ import statistics
 import numpy
 
 from experiments.cluster import network
-from experiments.runs import matrix
+from experiments.runs import matrix, topology
 
 
 class Measured:
@@ -92,12 +92,21 @@ class Results:
 
     def speedup(self, measured):
         """Returns the speed-up in images per second over one worker, or None if that is unknown."""
-        single = self.like(measured.run, workers=1, shards=None)
+        changes = {"workers": 1, "shards": None, "topology": topology.APART}
+        if not measured.run.scheme:  # with one worker all placements are alike
+            changes |= {"scheme": None, "placement": None}
+        single = self.like(measured.run, **changes)
         return measured.images_per_second / single[0].images_per_second if single else None
 
     def layer_based(self, measured):
-        """Returns the same cell with the config's first layer-based placement, or None."""
-        found = self.like(measured.run, scheme=matrix.LAYER_BASED, placement=None)
+        """Returns the same cell with the config's first layer-based placement on hosts of their
+        own, or None."""
+        changes = {
+            "scheme": matrix.LAYER_BASED, "placement": None, "topology": topology.APART
+        }
+        if measured.run.topology != topology.APART:
+            changes["shards"] = None
+        found = self.like(measured.run, **changes)
         return found[0] if found else None
 
     def over_layer_based(self, measured):
@@ -112,8 +121,20 @@ class Results:
         return list(dict.fromkeys(getattr(cell, field) for cell in self.cells))
 
     def largest(self):
-        """Returns the workers and shards of the largest cluster."""
-        return max((cell.workers, cell.shards) for cell in self.cells)
+        """Returns the workers and shards of the largest cluster. Its shards have hosts of their
+        own, if there are any that have."""
+        return max(
+            (cell.topology == topology.APART, cell.workers, cell.shards) for cell in self.cells
+        )[1:]
+
+    def of_largest(self, **fields):
+        """Finds the cells of the largest cluster, in all topologies."""
+        workers, shards = self.largest()
+        return [
+            measured
+            for measured in self.find(workers=workers, **fields)
+            if measured.run.topology != topology.APART or measured.run.shards == shards
+        ]
 
     def model_text(self, model):
         """Returns a title for a value of Run.model."""
@@ -124,8 +145,7 @@ class Results:
 
     def headlines(self):
         """Returns a sentence for each comparison with layer-based in the largest cluster."""
-        workers, shards = self.largest()
-        for measured in self.find(workers=workers, shards=shards):
+        for measured in self.of_largest():
             ratio = self.over_layer_based(measured)
             if ratio is None:
                 continue
@@ -148,6 +168,7 @@ class Results:
             "shrink": self.experiment.models[run.model].shrink,
             "scheme": run.scheme,
             "placement": run.placement,
+            "topology": run.topology,
             "schedule": run.schedule,
             "device": run.device,
             "batch_size": self.experiment.batch_size,

@@ -5,6 +5,7 @@ import shlex
 
 from google.protobuf import text_format
 
+from experiments.runs import topology
 from experiments.runs.places import Places
 from proto import config_pb2, experiment_pb2
 
@@ -16,6 +17,9 @@ MAX_MTU = 65535
 _VARIED = {
     "shard": "shards, hosts",
     "workers": "workers",
+    "topology": "topology",
+    "ring.address": "topology",
+    "colocated": "topology",
     "worker_link_gbps": "link_gbps",
     "partition": "partition",
     "exchange.schedule": "schedule",
@@ -40,6 +44,9 @@ class Experiment:
         self.workers = list(proto.workers)
         self.shards = list(proto.shards) or [max(1, count // 2) for count in self.workers]
         self.devices = list(proto.device) or ["none"]
+        self.topologies = [
+            experiment_pb2.Topology.Name(each) for each in proto.topology
+        ] or [topology.APART]
         # By the names that tell them apart in runs and results. The cluster's own model, with
         # which nothing is compared, needs none.
         self.models = {model_name(model): model for model in proto.model} or {
@@ -51,6 +58,19 @@ class Experiment:
     def shard_link_gbps(self, shard):
         rates = self.proto.shard_link_gbps
         return rates[shard] if shard < len(rates) else self.proto.link_gbps
+
+    def wiring(self, run):
+        """Returns the Wiring of a run of the matrix."""
+        proto = self.proto
+        return topology.Wiring(
+            workers=run.workers,
+            shards=run.shards,
+            colocated=topology.is_colocated(run.topology),
+            link_gbps=proto.link_gbps / proto.time_dilation,
+            shard_link_gbps=tuple(rate / proto.time_dilation for rate in proto.shard_link_gbps),
+            mtu=proto.mtu,
+            hosts=proto.hosts if proto.HasField("hosts") else None,
+        )
 
     def problem(self, field, text):
         """Returns a line for a ConfigError."""
@@ -122,7 +142,7 @@ def _problems(experiment):
             f"has {len(proto.shards)} entries for {len(proto.workers)} of workers,"
             " allowed: one for each, or none"
         )
-    for field in ("partition", "schedule", "device"):
+    for field in ("partition", "schedule", "device", "topology"):
         entries = list(getattr(proto, field))
         for i, entry in enumerate(entries):
             if entry in entries[:i]:
@@ -131,6 +151,14 @@ def _problems(experiment):
     for i, shape in enumerate(shapes):
         if shape in shapes[:i]:
             yield f"workers[{i}]", f"is there twice with {shape[1]} shards, allowed: once"
+
+    if proto.shard_link_gbps and experiment.topologies != [topology.APART]:
+        yield "shard_link_gbps", (
+            "is set, but topology has shards that are not on hosts of their own, allowed: with"
+            " APART"
+        )
+    if topology.RING in experiment.topologies and 1 in experiment.workers:
+        yield "topology", "has RING, but workers has 1, allowed: a ring of 2 workers or more"
 
     for field in ("link_gbps", "time_dilation", "run_seconds"):
         value = getattr(proto, field)
@@ -164,7 +192,7 @@ def _problems(experiment):
             if proto.HasField(field) if field == "time_dilation" else getattr(proto, field):
                 yield field, "has no effect with this backend, allowed: only with EMULATED"
     if proto.HasField("hosts"):
-        yield from _host_problems(proto.hosts)
+        yield from _host_problems(proto.hosts, topology.APART in experiment.topologies)
 
 
 def _varied_fields(cluster):
@@ -180,9 +208,13 @@ def _varied_fields(cluster):
         yield "cluster.exchange.shared_memory", "is set, but is always false: links are measured"
 
 
-def _host_problems(hosts):
+def _host_problems(hosts, are_apart):
+    if hosts.shard and not are_apart:
+        yield "hosts.shard", (
+            "is given, but in no topology shards have hosts of their own, allowed: with APART"
+        )
     for field in ("shard", "worker"):
-        if not getattr(hosts, field):
+        if not getattr(hosts, field) and (are_apart or field == "worker"):
             yield f"hosts.{field}", 'is missing, allowed: at least one { name: "host" }'
         for i, host in enumerate(getattr(hosts, field)):
             if not host.name or host.name.startswith("-"):

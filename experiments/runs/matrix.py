@@ -7,6 +7,7 @@ import os
 from google.protobuf import text_format
 from google.protobuf.descriptor import FieldDescriptor
 
+from experiments.runs import topology as topologies
 from proto import config_pb2
 
 LAYER_BASED = "LAYER_BASED"
@@ -28,6 +29,7 @@ class Run:
     repeat: int
     model: str  # empty if the experiment has only one
     cluster: str  # the name of a drawn cluster; otherwise empty
+    topology: str = topologies.APART
 
     @property
     def cell(self):
@@ -36,22 +38,33 @@ class Run:
 
     @property
     def scheme_name(self):
-        return scheme_name(self.scheme, self.placement)
+        """What tells the run apart from others of the same shape: where the parameters are."""
+        name = scheme_name(self.scheme, self.placement)
+        if self.topology == topologies.APART:
+            return name
+        of_hosts = topologies.title(self.topology)
+        return f"{name}, {of_hosts}" if name else of_hosts
 
     @property
     def id(self):
         parts = [self.cluster, self.model, f"w{self.workers}", f"s{self.shards}"]
+        if self.topology != topologies.APART:
+            parts.append(self.topology)
         parts += [self.scheme, self.placement, self.schedule, self.device, f"r{self.repeat}"]
         return "-".join(part.lower() for part in parts if part)
 
     def __str__(self):
-        shape = f"{count(self.workers, 'worker')}, {count(self.shards, 'shard')}"
-        parts = [self.cluster, self.model, shape, self.scheme_name, self.schedule.lower()]
+        machines = shape(self.workers, self.shards)
+        parts = [self.cluster, self.model, machines, self.scheme_name, self.schedule.lower()]
         return ", ".join(part for part in [*parts, device_name(self.device)] if part)
 
 
 def count(number, noun):
     return f"{number:,} {noun}" + ("" if number == 1 else "s")
+
+
+def shape(workers, shards):
+    return count(workers, "worker") + (f", {count(shards, 'shard')}" if shards else "")
 
 
 def scheme_name(scheme, placement):
@@ -73,26 +86,40 @@ def runs(experiment):
         zip(experiment.workers, experiment.shards),
         experiment.devices,
         proto.schedule,
-        proto.partition,
+        _placements(experiment),
     )
     result = []
-    for repeat, model, (workers, shards), device, schedule, partition in combinations:
-        scheme = config_pb2.Partition.Scheme.Name(partition.scheme)
-        placement = config_pb2.Partition.Placement.Name(partition.placement)
+    for repeat, model, (workers, shards), device, schedule, (scheme, placement, topology) in (
+        combinations
+    ):
         result.append(
             Run(
                 workers,
-                shards,
+                topologies.shard_count(topology, workers, shards),
                 scheme,
-                placement if scheme == LAYER_BASED else "",
+                placement,
                 config_pb2.ExchangeConfig.Schedule.Name(schedule),
                 device,
                 repeat,
                 model,
                 experiment.cluster,
+                topology,
             )
         )
-    return result
+    # Two entries of `shards` may be for as many workers, which one shard or none does not heed.
+    return list(dict.fromkeys(result))
+
+
+def _placements(experiment):
+    """Yields the scheme, placement and topology of each."""
+    for topology in experiment.topologies:
+        if topology in (topologies.ONE_MASTER, topologies.RING):
+            yield "", "", topology
+            continue
+        for partition in experiment.proto.partition:
+            scheme = config_pb2.Partition.Scheme.Name(partition.scheme)
+            placement = config_pb2.Partition.Placement.Name(partition.placement)
+            yield scheme, placement if scheme == LAYER_BASED else "", topology
 
 
 def iterations(experiment):
@@ -102,21 +129,25 @@ def iterations(experiment):
 
 
 def cluster_config(experiment, run, addresses):
-    """Returns the ClusterConfig of a run as text. `addresses` are the shards'."""
+    """Returns the ClusterConfig of a run as text. `addresses` are the shards', or the workers' of a
+    ring."""
     proto = experiment.proto
     cluster = config_pb2.ClusterConfig()
     cluster.CopyFrom(proto.cluster)
     if run.model:
         cluster.model.CopyFrom(experiment.models[run.model])
     cluster.workers = run.workers
-    cluster.partition.scheme = config_pb2.Partition.Scheme.Value(run.scheme)
+    if run.topology != topologies.RING:
+        # One shard has the same parameters under any.
+        scheme = run.scheme or MEMORY_BASED
+        cluster.partition.scheme = config_pb2.Partition.Scheme.Value(scheme)
     if run.placement:
         cluster.partition.placement = config_pb2.Partition.Placement.Value(run.placement)
-    for index, address in enumerate(addresses):
-        shard = cluster.shard.add(address=address)
-        if run.scheme in (STRIPED, AUTO):
+    topologies.place(cluster, run.topology, addresses)
+    if run.scheme in (STRIPED, AUTO):
+        for index, shard in enumerate(cluster.shard):
             shard.link_gbps = experiment.shard_link_gbps(index) / proto.time_dilation
-            cluster.worker_link_gbps = proto.link_gbps / proto.time_dilation
+        cluster.worker_link_gbps = proto.link_gbps / proto.time_dilation
     cluster.exchange.shared_memory = False  # which would bypass the links
     cluster.exchange.schedule = config_pb2.ExchangeConfig.Schedule.Value(run.schedule)
     cluster.training.iterations = iterations(experiment)

@@ -77,9 +77,8 @@ def require_namespaces(test, folder):
     """Skips the test where the kernel does not let us make networks."""
     try:
         an_experiment = experiment()
-        with network.make(
-            network.NAMESPACES, an_experiment, matrix.runs(an_experiment)[0], folder
-        ):
+        wiring = an_experiment.wiring(matrix.runs(an_experiment)[0])
+        with network.make(network.NAMESPACES, wiring, folder):
             pass
     except network.NetworkError as error:
         test.skipTest(f"needs network namespaces: {error}")

@@ -6,7 +6,7 @@ import tempfile
 import unittest
 
 from experiments.cluster import network
-from experiments.runs import experiment_config, matrix
+from experiments.runs import experiment_config, matrix, topology
 from tests.experiments import fixture
 
 _TEXT = fixture.EXPERIMENT + "shard_link_gbps: 0.5\n"
@@ -22,7 +22,7 @@ class NetworkTest(unittest.TestCase):
         self.run_of = [run for run in matrix.runs(self.experiment) if run.workers == 4][0]
 
     def make(self):
-        return network.make(network.NAMESPACES, self.experiment, self.run_of, self.folder)
+        return network.make(network.NAMESPACES, self.experiment.wiring(self.run_of), self.folder)
 
     def output(self, host, *command):
         with subprocess.Popen(
@@ -74,6 +74,22 @@ class NetworkTest(unittest.TestCase):
             processes = {"ps0", "ps1", "worker0", "worker1", "worker2", "worker3"}
             self.assertEqual(names, processes | {"lo", "bridge"})
 
+    def test_colocated_shards_share_the_namespaces_and_links_of_their_workers(self):
+        wiring = topology.Wiring(workers=3, shards=2, colocated=True, link_gbps=0.5)
+        with network.make(network.NAMESPACES, wiring, self.folder) as net:
+            workers = [self.namespace(host) for host in net.worker_hosts]
+            self.assertEqual([self.namespace(host) for host in net.shard_hosts], workers[:2])
+            self.assertEqual(len(set(workers)), 3)
+            self.assertEqual(net.addresses, ["10.0.0.2:50051", "10.0.0.3:50051"])
+            shaped = self.output(net.control, "/usr/sbin/tc", "qdisc", "show")
+            self.assertEqual(shaped.count(" rate 500Mbit "), 3)
+
+    def test_the_addresses_of_a_ring_are_its_workers(self):
+        wiring = topology.Wiring(workers=2, shards=0)
+        with network.make(network.NAMESPACES, wiring, self.folder) as net:
+            self.assertEqual(net.shard_hosts, [])
+            self.assertEqual(net.addresses, ["10.0.0.2:50051", "10.0.0.3:50051"])
+
     def test_nothing_is_left_when_it_ends(self):
         before = set(os.listdir("/sys/class/net"))
         with self.make() as net:
@@ -101,9 +117,8 @@ class RefusalTest(unittest.TestCase):
                 os.chmod(os.path.join(folder, "unshare"), 0o755)
                 os.environ["PATH"] = f"{folder}:{path}"
                 with self.assertRaises(network.NetworkError) as refusal:
-                    network.make(
-                        network.NAMESPACES, experiment, matrix.runs(experiment)[0], folder
-                    )
+                    wiring = experiment.wiring(matrix.runs(experiment)[0])
+                    network.make(network.NAMESPACES, wiring, folder)
             finally:
                 os.environ["PATH"] = path
         self.assertEqual(

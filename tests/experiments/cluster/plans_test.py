@@ -4,7 +4,7 @@ import glob
 import unittest
 
 from experiments.cluster import network, plans
-from experiments.runs import experiment_config, matrix
+from experiments.runs import experiment_config, matrix, modes_config
 from tests.experiments import fixture
 
 _CLUSTER = """\
@@ -83,7 +83,7 @@ class PlansTest(unittest.TestCase):
         self.assertRegex(self.refused(text), r'e\.textproto:11: device: .*abacus.*allowed: ')
 
     def test_every_example_has_plans(self):
-        paths = glob.glob("configs/*.textproto")
+        paths = set(glob.glob("configs/*.textproto")) - set(glob.glob("configs/modes_*.textproto"))
         self.assertGreater(len(paths), 4)
         for path in paths:
             with self.subTest(path):
@@ -91,6 +91,24 @@ class PlansTest(unittest.TestCase):
                 runs = matrix.runs(experiment)
                 loaded = plans.load(network.NAMESPACES, experiment, runs, fixture.Programs)
                 self.assertEqual(set(loaded), {run.cell for run in runs})
+
+    def test_every_mode_of_every_example_is_right(self):
+        paths = glob.glob("configs/modes_*.textproto")
+        self.assertGreater(len(paths), 1)
+        for path in paths:
+            with self.subTest(path):
+                experiment = modes_config.load(path)
+                self.assertEqual(plans.check_modes(experiment, fixture.Programs), 4 * 105194)
+
+    def test_in_a_ring_and_colocated_fewer_bytes_pass_each_host(self):
+        text = _CLUSTER + _REST.replace("[2, 4]", "4") + "topology: [APART, ONE_MASTER, RING]\n"
+        loaded = {cell.topology: plan for cell, plan in _load(text, network.HOST).items()}
+        model = 4 * 13002
+        self.assertEqual(loaded["ONE_MASTER"].bytes_in, [4 * model])
+        self.assertEqual(len(loaded["RING"].bytes_in), 4)
+        for moved in (*loaded["RING"].bytes_in, *loaded["RING"].bytes_out):
+            self.assertAlmostEqual(moved / (2 * 3 / 4 * model), 1, delta=0.01)
+        self.assertEqual(sum(loaded["RING"].bytes_in), sum(loaded["RING"].bytes_out))
 
 
 if __name__ == "__main__":

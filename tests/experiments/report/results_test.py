@@ -40,6 +40,7 @@ class ResultsTest(unittest.TestCase):
         expected = {
             "scheme": "MEMORY_BASED",
             "placement": "",
+            "topology": "APART",
             "schedule": "FULL",
             "device": "none",
             "model": "vgg16",

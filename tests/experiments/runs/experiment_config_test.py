@@ -49,11 +49,38 @@ class ExperimentConfigTest(unittest.TestCase):
             "processor_bound_above: 2": "processor_bound_above: is 2,"
             " allowed: above 0, at most 1",
             "schedule: FULL": "schedule[1]: is there twice, allowed: once",
+            "topology: [APART, APART]": "topology[1]: is there twice, allowed: once",
             "device: ['none', 'none']": "device[1]: is there twice, allowed: once",
             "partition { scheme: MEMORY_BASED }": "partition[1]: is there twice, allowed: once",
         }.items():
             with self.subTest(line):
                 self.assertEqual(self.refused(_GOOD + line), f"e.textproto:5: {problem}")
+
+    def test_a_ring_has_two_workers_and_uneven_links_are_of_shards_on_their_own(self):
+        self.assertEqual(
+            self.refused(_GOOD + "topology: [APART, RING]"),
+            "e.textproto:5: topology: has RING, but workers has 1, allowed: a ring of 2 workers or"
+            " more",
+        )
+        self.assertEqual(
+            self.refused(_GOOD + "topology: COLOCATED shard_link_gbps: 1"),
+            "e.textproto:5: shard_link_gbps: is set, but topology has shards that are not on hosts"
+            " of their own, allowed: with APART",
+        )
+        hosts = 'hosts { shard { name: "a" } worker { name: "b" } programs: "p" }'
+        experiment_config.parse(_GOOD + "topology: [APART, COLOCATED]" + hosts, "e.textproto")
+        self.assertEqual(
+            self.refused(_GOOD + "topology: COLOCATED " + hosts),
+            "e.textproto:5: hosts.shard: is given, but in no topology shards have hosts of their"
+            " own, allowed: with APART",
+        )
+        experiment_config.parse(
+            _GOOD + "topology: COLOCATED " + hosts.replace('shard { name: "a" }', ""), "e.textproto"
+        )
+        self.assertIn(
+            "cluster.topology: is set, but it varies from run to run, allowed: the experiment's"
+            " topology", self.refused(_GOOD.replace("cluster {", "cluster { topology: RING")),
+        )
 
     def test_models_stand_in_the_cluster_or_in_the_list_and_each_once(self):
         self.assertEqual(
@@ -144,6 +171,9 @@ class ExperimentConfigTest(unittest.TestCase):
             experiment_pb2.ExperimentConfig,
             experiment_pb2.Hosts,
             experiment_pb2.Host,
+            experiment_pb2.ModesConfig,
+            experiment_pb2.Mode,
+            experiment_pb2.Situation,
         ):
             for field in message.DESCRIPTOR.fields:
                 with self.subTest(f"{message.DESCRIPTOR.name}.{field.name}"):

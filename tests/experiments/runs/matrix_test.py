@@ -61,6 +61,43 @@ class MatrixTest(unittest.TestCase):
         self.assertEqual(cluster.workers, 1)
         self.assertEqual(list(cluster.compute.emulated.worker_slowdown), [1])
 
+    def test_topologies_are_one_more_list_and_a_ring_has_no_placements(self):
+        text = _TEXT.replace("workers: [1, 4]", "workers: [4, 4] shards: [2, 4]")
+        text = text.replace("shard_link_gbps: 5\n", "").replace("repeats: 2\n", "")
+        text += "topology: [APART, COLOCATED, ONE_MASTER, RING]"
+        experiment = experiment_config.parse(text, "/folder/e.textproto")
+        runs = [
+            run for run in matrix.runs(experiment)
+            if run.schedule == "FULL" and run.device == "none"
+        ]
+        self.assertEqual(
+            [(run.topology, run.shards, run.scheme) for run in runs],
+            [
+                ("APART", 2, "LAYER_BASED"), ("APART", 2, "AUTO"),
+                ("COLOCATED", 4, "LAYER_BASED"), ("COLOCATED", 4, "AUTO"),
+                ("ONE_MASTER", 1, ""), ("RING", 0, ""),
+                ("APART", 4, "LAYER_BASED"), ("APART", 4, "AUTO"),
+            ],
+        )
+        self.assertEqual(len({run.id for run in runs}), len(runs))
+        self.assertEqual([str(run) for run in runs[3:6]], [
+            "4 workers, 4 shards, auto, colocated, full, communication only",
+            "4 workers, 1 shard, one master, full, communication only",
+            "4 workers, ring, full, communication only",
+        ])
+        self.assertTrue(experiment.wiring(runs[2]).colocated)
+        self.assertFalse(experiment.wiring(runs[0]).colocated)
+        ring = text_format.Parse(
+            matrix.cluster_config(experiment, runs[5], ["a:1", "b:1", "c:1", "d:1"]),
+            config_pb2.ClusterConfig(),
+        )
+        self.assertEqual(ring.topology, config_pb2.ClusterConfig.RING)
+        self.assertEqual(list(ring.ring.address), ["a:1", "b:1", "c:1", "d:1"])
+        self.assertFalse(ring.HasField("partition"))
+        master = _config(experiment, runs[4])
+        self.assertEqual(master.partition.scheme, config_pb2.Partition.MEMORY_BASED)
+        self.assertEqual(len(master.shard), 1)
+
     def test_models_are_one_more_list_to_combine(self):
         text = _TEXT.replace('model { builtin: "vgg16" }', "")
         text += 'model { builtin: "alexnet" }\nmodel { builtin: "resnet152" shrink: 8 }\n'

@@ -1,0 +1,86 @@
+"""Stops a process of a run now and then, as a machine that does something else for a while."""
+
+import os
+import random
+import signal
+import threading
+
+
+class Stops:
+    """Sends SIGSTOP and SIGCONT to the program that a command of `hosts` runs on this machine."""
+
+    def __init__(self, pid, program, seconds, seconds_between, seed):
+        """`pid` is the command's process. The program is stopped for `seconds`, after it has run
+        for half to one and a half times `seconds_between`, as drawn by the seed."""
+        self.count = 0
+        self._pid = pid
+        self._program = os.path.realpath(program)
+        self._seconds = seconds
+        self._between = seconds_between
+        self._dice = random.Random(seed)
+        self._close = threading.Event()
+        self._thread = threading.Thread(target=self._work)
+        self._thread.start()
+
+    def _work(self):
+        while not self._close.wait(self._between * self._dice.uniform(0.5, 1.5)):
+            process = self._find()
+            descriptor = None if process is None else _open(process)
+            if descriptor is None:
+                continue  # it has not begun, or has ended
+            try:
+                if _signal(descriptor, signal.SIGSTOP):
+                    self.count += 1
+                    self._close.wait(self._seconds)
+                    _signal(descriptor, signal.SIGCONT)
+            finally:
+                os.close(descriptor)
+
+    def _find(self):
+        """Returns the program's process among those that the command has begun, or None."""
+        family = {self._pid}
+        children = {}
+        for name in filter(str.isdigit, os.listdir("/proc")):
+            children.setdefault(_parent(name), []).append(int(name))
+        while family:
+            pid = family.pop()
+            if _runs(pid, self._program):
+                return pid
+            family.update(children.get(pid, []))
+        return None
+
+    def close(self):
+        self._close.set()
+        self._thread.join()
+
+
+def _open(pid):
+    """Returns a descriptor of a process, by which a signal reaches no later one with its number;
+    None if it is gone."""
+    try:
+        return os.pidfd_open(pid)
+    except ProcessLookupError:
+        return None
+
+
+def _signal(descriptor, number):
+    try:
+        signal.pidfd_send_signal(descriptor, number)
+        return True
+    except ProcessLookupError:
+        return False
+
+
+def _parent(name):
+    try:
+        with open(f"/proc/{name}/stat", encoding="utf-8") as file:
+            return int(file.read().rpartition(")")[2].split()[1])
+    except OSError:
+        return None  # it is gone
+
+
+def _runs(pid, program):
+    try:
+        return os.readlink(f"/proc/{pid}/exe") == program
+    except OSError:
+        return False

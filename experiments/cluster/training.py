@@ -1,0 +1,159 @@
+"""One training of the modes experiment: done once, and looked at meanwhile."""
+
+import contextlib
+import glob
+import math
+import os
+import statistics
+import time
+
+from google.protobuf import text_format
+
+from experiments.cluster import network, run
+from experiments.cluster.looks import Looks
+from experiments.cluster.stops import Stops
+from proto import config_pb2
+
+# Evaluating takes longer than training, so that not all that was saved is looked at.
+_POINTS = 24
+# A look moves the parameters through the shards' links, for at most this part of the time.
+_LINK_PART = 0.02
+# In a ring worker 0 evaluates, while the others wait, so often in a training.
+_EVALUATIONS = 24
+# What the worker and PyTorch may differ by in the accuracy of the same parameters, in points.
+_TOLERANCE = 0.05
+
+
+def execute(kind, experiment, one, programs, images, folder, on_tick):
+    """Trains once and returns the result, see is_result. `images` are the experiment's TestImages.
+    Files go to `folder`. `on_tick` is called about once a second. Raises RunError, HostError,
+    NetworkError."""
+    os.makedirs(folder, exist_ok=True)
+    wiring = experiment.wiring(one)
+    start = time.monotonic()
+    looks = stops = None
+    with contextlib.ExitStack() as stack:
+        net = stack.enter_context(network.make(kind, wiring, folder))
+        config = experiment.cluster_config(one, net.addresses)
+        if not wiring.shards:
+            config.training.evaluate_every_iterations = _every(config, images)
+        text = text_format.MessageToString(config)
+        started = run.Started(net, text, programs, folder, stack)
+        started.start_shards()
+        started.start_workers()
+        if wiring.shards:
+            looks = Looks(started, folder, _look_seconds(experiment, one, wiring))
+            stack.callback(looks.close)
+        situation = experiment.situations[one.situation]
+        if situation.stop_seconds:
+            stops = Stops(
+                started.workers[-1].pid, programs.worker, situation.stop_seconds,
+                situation.run_seconds_between, one.seed,
+            )
+            stack.callback(stops.close)
+        started.wait(start + experiment.proto.run_seconds, on_tick)
+        if looks:
+            looks.close()
+            looks.take()
+        summaries = started.shut_down()
+    told = next(each for each in summaries if "final_accuracy" in each)
+    if looks:
+        curve = _curve(looks.saved, images, experiment.proto.accuracy, on_tick)
+        _check(config, told, curve[-1][1])
+    else:
+        curve = [[each["seconds"], 100 * each["accuracy"]] for each in told["evaluations"]]
+    for path in glob.glob(os.path.join(glob.escape(folder), "*.safetensors")):
+        os.remove(path)
+    return {
+        "curve": curve,
+        "accuracy": 100 * told["final_accuracy"],
+        "bytes": statistics.fmean(each["bytes_out"] + each["bytes_in"] for each in summaries),
+        "iterations": [each["iterations"] for each in summaries],
+        "seconds": [each["seconds"] for each in summaries],
+        "compute_seconds": statistics.fmean(each["compute_seconds"] for each in summaries),
+        "exchange_wait_seconds": statistics.fmean(
+            each["exchange_wait_seconds"] for each in summaries
+        ),
+        "stops": stops.count if stops else 0,
+        "run_seconds": time.monotonic() - start,
+    }
+
+
+_LISTS = {"iterations", "seconds"}
+_NUMBERS = {
+    "accuracy", "bytes", "compute_seconds", "exchange_wait_seconds", "stops", "run_seconds",
+}
+
+
+def is_result(value):
+    """Returns whether a value from a file has the form of a result of `execute`."""
+    def is_number(item):
+        return isinstance(item, (int, float)) and math.isfinite(item)
+
+    return (
+        isinstance(value, dict)
+        and set(value) == {"curve", *_LISTS, *_NUMBERS}
+        and all(is_number(value[name]) for name in _NUMBERS)
+        and all(isinstance(value[name], list) and value[name] for name in (*_LISTS, "curve"))
+        and all(is_number(item) for name in _LISTS for item in value[name])
+        and all(
+            isinstance(point, list) and len(point) == 2 and all(map(is_number, point))
+            for point in value["curve"]
+        )
+    )
+
+
+def seconds_to(accuracy, result):
+    """Returns the seconds until a result's curve reached the percentage; None if it did not."""
+    return next((seconds for seconds, value in result["curve"] if value >= accuracy), None)
+
+
+def _every(config, images):
+    training = config.training
+    total = training.iterations
+    if training.HasField("epochs"):
+        total = training.epochs * images.training_images // config.workers // training.batch_size
+    return max(1, round(total / _EVALUATIONS))
+
+
+def _look_seconds(experiment, one, wiring):
+    link_seconds = experiment.model_bytes / wiring.shards / (one.link_gbps * 125e6)
+    return max(experiment.proto.look_seconds, link_seconds / _LINK_PART)
+
+
+def _curve(saved, images, accuracy, on_tick):
+    """Returns (seconds, accuracy) of some of what was saved, from the first update on. Exactly the
+    first one that reaches the accuracy is among them, if those in equal steps tell where it is."""
+    initial = images.tensors(saved[0][1])
+
+    def has_begun(path):
+        return not images.are_equal(images.tensors(path), initial)
+
+    begin = next((i for i, (_, path) in enumerate(saved) if has_begun(path)), len(saved) - 1)
+    found = {}
+
+    def look(i):
+        if i not in found:
+            on_tick()
+            found[i] = images.accuracy(images.tensors(saved[i][1]))
+        return found[i]
+
+    step = max(1, (len(saved) - begin) // _POINTS)
+    is_reached = False
+    before = begin
+    for i in [*range(begin, len(saved), step), len(saved) - 1]:
+        if look(i) >= accuracy and not is_reached:
+            is_reached = any(look(k) >= accuracy for k in range(before, i + 1))
+        before = i
+    return [[saved[i][0] - saved[begin][0], found[i]] for i in sorted(found)]
+
+
+def _check(config, told, accuracy):
+    """Raises RunError if the worker and PyTorch saw different parameters at the end, where no other
+    worker has trained on meanwhile."""
+    is_same = config.update.policy in (config_pb2.Update.SYNC, config_pb2.Update.QUORUM)
+    if is_same and abs(100 * told["final_accuracy"] - accuracy) > _TOLERANCE:
+        raise run.RunError(
+            f"the worker says {100 * told['final_accuracy']:.2f} %, and PyTorch {accuracy:.2f} % of"
+            " the same parameters"
+        )

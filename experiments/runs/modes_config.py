@@ -1,0 +1,220 @@
+"""Reads and checks a ModesConfig (proto/experiment.proto, docs/experiment.md), and makes the runs
+of its grid."""
+
+import dataclasses
+import math
+import os
+import re
+
+from google.protobuf import text_format
+
+from experiments.runs import topology
+from experiments.runs.experiment_config import ConfigError
+from experiments.runs.places import Places
+from proto import config_pb2, experiment_pb2
+
+# Fields of `cluster` that the experiment sets.
+_OWN = (
+    "training.seed", "training.evaluate_every_epochs", "training.evaluate_every_iterations",
+    "training.required_accuracy", "exchange.shared_memory", "topology", "ring", "colocated",
+    "compute.pace.worker_slowdown",
+)
+_FILES = ("images", "labels", "test_images", "test_labels")
+
+
+@dataclasses.dataclass(frozen=True)
+class Run:
+    """One training."""
+
+    mode: str
+    situation: str
+    link_gbps: float
+    seed: int
+
+    @property
+    def cell(self):
+        """The run without its seed. Results are compared by cell."""
+        return dataclasses.replace(self, seed=0)
+
+    @property
+    def id(self):
+        return "-".join([
+            _slug(self.mode), _slug(self.situation), f"{self.link_gbps:g}gbps", f"seed{self.seed}"
+        ])
+
+    def __str__(self):
+        return f"{self.mode}, {self.situation}, {self.link_gbps:g} Gb/s, seed {self.seed}"
+
+
+class ModesExperiment:
+    """A checked ModesConfig."""
+
+    def __init__(self, proto, places, path):
+        self.proto = proto
+        self.places = places
+        self.path = path
+        self.model_bytes = 0  # of the parameters in float32; the caller fills it in
+        self.modes = {mode.name: mode for mode in proto.mode}
+        self.situations = {each.name: each for each in proto.situation}
+
+    def runs(self):
+        """Returns all runs in the order to do them: everything once, then everything with the next
+        seed, so that the machine's other load affects all modes alike."""
+        return [
+            Run(mode, situation, link, seed)
+            for seed in range(1, self.proto.seeds + 1)
+            for situation in self.situations
+            for link in self.proto.link_gbps
+            for mode in self.modes
+        ]
+
+    def topology(self, run):
+        return experiment_pb2.Topology.Name(self.modes[run.mode].topology)
+
+    def wiring(self, run):
+        of_run = self.topology(run)
+        workers = self.proto.cluster.workers
+        return topology.Wiring(
+            workers=workers,
+            shards=topology.shard_count(of_run, workers, len(self.proto.cluster.shard)),
+            colocated=topology.is_colocated(of_run),
+            link_gbps=run.link_gbps,
+        )
+
+    def cluster_config(self, run, addresses):
+        """Returns the ClusterConfig of a run. `addresses` are the shards', or the workers' of a
+        ring."""
+        config = config_pb2.ClusterConfig()
+        config.CopyFrom(self.proto.cluster)
+        for change in self.modes[run.mode].set:
+            _apply(change, config)
+        of_run = self.topology(run)
+        topology.place(config, of_run, addresses)
+        if of_run == topology.RING:
+            config.ClearField("partition")
+        config.exchange.shared_memory = False
+        config.training.seed = run.seed
+        slowdown = self.situations[run.situation].slowdown
+        if slowdown != 1:
+            config.compute.pace.worker_slowdown.extend([1] * (config.workers - 1) + [slowdown])
+        folder = os.path.dirname(os.path.abspath(self.path))
+        for name in _FILES:
+            setattr(config.data.idx, name, os.path.join(folder, getattr(config.data.idx, name)))
+        return config
+
+    def problem(self, field, text):
+        """Returns a line for a ConfigError."""
+        return f"{self.path}:{self.places.line(field)}: {field}: {text}"
+
+
+def _slug(name):
+    return re.sub(r"[^a-z0-9]+", "_", name.lower()).strip("_")
+
+
+def _apply(change, config):
+    """Makes a change "a.b=value" of a config. Raises ValueError, whose text says why not."""
+    field, equals, value = change.partition("=")
+    *outer, last = field.strip().split(".")
+    message = config
+    try:
+        if not equals:
+            raise ValueError('has no "="')
+        for name in outer:
+            message = getattr(message, name)
+        message.ClearField(last)
+        text_format.Merge(f"{last}: {value}", message)
+    except (AttributeError, ValueError, text_format.ParseError) as error:
+        raise ValueError(
+            f'is "{change}", which cannot be applied ({error}), allowed: FIELD=VALUE, such as'
+            ' "update={policy: ASYNC}"'
+        ) from None
+
+
+def load(path):
+    """Returns the ModesExperiment of a file. Raises ConfigError."""
+    try:
+        with open(path, encoding="utf-8") as file:
+            text = file.read()
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(f"cannot read --config={path}: {error}") from None
+    return parse(text, path)
+
+
+def parse(text, path):
+    """Returns the ModesExperiment of a text. Errors name `path`. Raises ConfigError."""
+    proto = experiment_pb2.ModesConfig()
+    try:
+        text_format.Parse(text, proto)
+    except text_format.ParseError as error:
+        problem = str(error).removeprefix(f"{error.GetLine()}:{error.GetColumn()} : ")
+        raise ConfigError(f"{path}:{error.GetLine() or 1}: {problem}") from None
+    experiment = ModesExperiment(proto, Places(text), path)
+    problems = list(_problems(experiment))
+    if problems:
+        raise ConfigError("\n".join(experiment.problem(*problem) for problem in problems))
+    return experiment
+
+
+def _is_positive(number):
+    return math.isfinite(number) and number > 0
+
+
+def _problems(experiment):
+    """Yields (field, problem) for each problem."""
+    proto = experiment.proto
+    for field in ("cluster", "mode", "situation", "link_gbps"):
+        if not (proto.HasField(field) if field == "cluster" else getattr(proto, field)):
+            yield field, "is missing"
+    yield from _cluster_problems(proto.cluster)
+    for field in ("mode", "situation"):
+        slugs = []
+        for i, each in enumerate(getattr(proto, field)):
+            slug = _slug(each.name)
+            if not slug or slug in slugs:
+                yield f"{field}[{i}].name", (
+                    f'is "{each.name}", allowed: a name with letters or digits that no other has'
+                )
+            slugs.append(slug)
+    for i, mode in enumerate(proto.mode):
+        for k, change in enumerate(mode.set):
+            try:
+                _apply(change, config_pb2.ClusterConfig())
+            except ValueError as error:
+                yield f"mode[{i}].set[{k}]", str(error)
+    for i, situation in enumerate(proto.situation):
+        if not _is_positive(situation.slowdown):
+            yield f"situation[{i}].slowdown", (
+                f"is {situation.slowdown:g}, allowed: a number above 0"
+            )
+        stops = situation.stop_seconds, situation.run_seconds_between
+        if stops != (0, 0) and not all(map(_is_positive, stops)):
+            yield f"situation[{i}]", (
+                f"has stop_seconds {stops[0]:g} and run_seconds_between {stops[1]:g}, allowed: both"
+                " above 0, or neither"
+            )
+    for i, rate in enumerate(proto.link_gbps):
+        if not _is_positive(rate) or rate in list(proto.link_gbps)[:i]:
+            yield f"link_gbps[{i}]", f"is {rate:g}, allowed: a number above 0, once"
+    if proto.seeds < 1:
+        yield "seeds", f"is {proto.seeds}, allowed: at least 1"
+    if not 0 < proto.accuracy <= 100:
+        yield "accuracy", f"is {proto.accuracy:g}, allowed: above 0, at most 100"
+    for field in ("look_seconds", "run_seconds"):
+        if not _is_positive(getattr(proto, field)):
+            yield field, f"is {getattr(proto, field):g}, allowed: a number above 0"
+
+
+def _cluster_problems(cluster):
+    for field in _OWN:
+        message, parts = cluster, field.split(".")
+        for part in parts[:-1]:
+            message = getattr(message, part)
+        if any(descriptor.name == parts[-1] for descriptor, _ in message.ListFields()):
+            yield f"cluster.{field}", "is set, but is the experiment's, allowed: not set"
+    if not cluster.workers > 1:
+        yield "cluster.workers", f"is {cluster.workers}, allowed: at least 2"
+    if not cluster.shard:
+        yield "cluster.shard", "is missing, allowed: an entry for each shard"
+    for name in _FILES:
+        if not getattr(cluster.data.idx, name):
+            yield f"cluster.data.idx.{name}", "is missing, allowed: a file"
