@@ -5,6 +5,7 @@ import math
 import statistics
 
 import matplotlib.pyplot as plt
+from matplotlib.ticker import LogLocator, NullLocator
 
 from experiments.report import drawing
 
@@ -50,6 +51,13 @@ def _panels(results, height=_PANEL, **options):
     return figure, list(zip(panels[0], links))
 
 
+def _log_axis(axes):
+    axes.set_xscale("log")
+    axes.xaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+    axes.xaxis.set_major_formatter("{x:g}")
+    axes.xaxis.set_minor_locator(NullLocator())
+
+
 def _over_time(result):
     return [seconds for seconds, _ in result["curve"]], "seconds since the first update"
 
@@ -75,7 +83,7 @@ def _curves(results, situation, what):
             y = [accuracy for _, accuracy in cell.results[0]["curve"]]
             axes.plot(x, y, label=cell.run.mode, linewidth=1.2, **styles[cell.run.mode])
         axes.axhline(results.experiment.proto.accuracy, color=drawing.GREY, linewidth=0.8)
-        axes.set_xscale("log")
+        _log_axis(axes)
         axes.set_xlabel(label)
     target = results.experiment.proto.accuracy
     panels[0][0].set_ylim(max(0, target - 8 * (100 - target)), 100)
@@ -102,7 +110,7 @@ def _times(results):
                     axes.plot([min(reached), max(reached)], [y, y], color=color, linewidth=1.2)
                     axes.plot(cell.seconds, y, marker=marker, color=color, markersize=5)
             axes.plot([], [], marker=marker, color=color, label=situation)
-        axes.set_xscale("log")
+        _log_axis(axes)
         axes.set_xlabel("seconds")
         axes.set_yticks(range(len(modes)), modes)
         axes.set_ylim(len(modes) - 0.4, -0.6)
