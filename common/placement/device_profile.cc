@@ -95,6 +95,11 @@ const Compute::Emulated& EmulatedDeviceOf(const Compute& compute) {
   return compute.has_pace() ? compute.pace() : compute.emulated();
 }
 
+Compute::Emulated* MutableEmulatedDeviceOf(Compute* compute) {
+  if (compute->has_pace()) return compute->mutable_pace();
+  return compute->has_emulated() ? compute->mutable_emulated() : nullptr;
+}
+
 std::string PredictedDevice(const ClusterConfig& config) {
   const Compute& compute = config.compute();
   if (IsEmulatedInTime(compute)) return EmulatedDeviceOf(compute).device();

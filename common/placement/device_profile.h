@@ -34,6 +34,8 @@ absl::StatusOr<std::vector<LayerTime>> LayerTimes(const Model& model,
 
 // Returns the emulated device in whose time workers compute: compute.pace, or compute.emulated.
 const Compute::Emulated& EmulatedDeviceOf(const Compute& compute);
+// The same, to change it, or null if there is none.
+Compute::Emulated* MutableEmulatedDeviceOf(Compute* compute);
 
 // Returns the device that a prediction for the config assumes: emulated.device with the backend
 // EMULATED, pace.device if there is one, otherwise compute.profile; "none" if that is not given.

@@ -74,7 +74,7 @@ absl::StatusOr<PlanChoice> DecideAuto(const ClusterConfig& config, const Model& 
       if (refusal.ok()) refusal = plan.status();
       continue;
     }
-    alternative.seconds = PredictIterationSeconds({assumed, model, *plan}, rates, layer_times);
+    alternative.seconds = Predict({assumed, model, *plan}, rates, layer_times).iteration_seconds;
     if (best && alternative.seconds >= kFaster * alternatives[best->chosen].seconds) continue;
     best = PlanChoice{.plan = *std::move(plan),
                       .partition = candidate.partition,

@@ -182,6 +182,13 @@ void PlannedConfig::CompleteRing(const Model& model, FieldProblems* problems) {
   SetChunkLimits(chunk.bytes, proto_.mutable_limits());
   ValidateHeldBytes(proto_.limits(), problems);
   ValidateBuckets(proto_, problems);
+  if (!problems->empty()) return;
+  absl::StatusOr<RingPlan> plan = RingPlan::Create(model, RingPlan::OptionsOf(proto_));
+  if (plan.ok()) {
+    ring_plan_ = *std::move(plan);
+  } else {
+    AddPlanProblem(plan.status().message(), problems);
+  }
 }
 
 ClusterConfig PlannedConfig::Contract() const { return ContractOf(proto_); }

@@ -13,6 +13,7 @@
 #include "common/placement/model.h"
 #include "common/placement/plan.h"
 #include "common/placement/plan_choice.h"
+#include "common/placement/ring_plan.h"
 #include "common/placement/simulator/planned_run.h"
 #include "common/placement/tensor_encoding.h"
 #include "common/wire/encoding.h"
@@ -49,8 +50,10 @@ class PlannedConfig : public Config {
   const Declaration& declaration() const { return declaration_; }
 
   const Model& model() const { return model_; }
-  // The plan of the shards, without any in a ring (is_ring), where RingPlan has its place.
+  // The plan of the shards, without any in a ring (is_ring).
   const Plan& plan() const { return choice_.plan; }
+  // The plan of a ring, without buckets unless is_ring.
+  const RingPlan& ring_plan() const { return ring_plan_; }
   // The plan, and why it and its chunks are as they are.
   const PlanChoice& plan_choice() const { return choice_; }
   // The encodings of the pushes of a chunk, and of the answers. What is assigned is FLOAT32.
@@ -87,7 +90,9 @@ class PlannedConfig : public Config {
   bool IsBuffer(const Chunk& chunk) const { return TensorOf(chunk).role == TensorRole::kBuffer; }
   const Tensor& TensorOf(const Chunk& chunk) const { return model_.tensors()[chunk.tensor]; }
   // The input of a simulation. It refers to this config.
-  PlannedRun planned_run() const { return {proto(), model_, choice_.plan}; }
+  PlannedRun planned_run() const {
+    return {proto(), model_, choice_.plan, is_ring() ? &ring_plan_ : nullptr};
+  }
 
   // Returns the part of the config that shards and workers must agree on. It has, for example, no
   // addresses, paths or threads; docs/configuration.md lists what is left out, and why. Fields at
@@ -105,7 +110,7 @@ class PlannedConfig : public Config {
                                             const Declaration& declaration);
   // Checks everything, and makes the model and the plan.
   absl::Status Complete();
-  // The last part of that for a ring, which has chunks and no plan of shards.
+  // The last part of that for a ring, which has a plan of its own.
   void CompleteRing(const Model& model, FieldProblems* problems);
   static Place PlaceOf(Encoding type, int64_t tensor_begin, const Chunk& chunk) {
     return {type, tensor_begin + EncodedBytes(type, chunk.begin), EncodedBytes(type, chunk.size)};
@@ -114,6 +119,7 @@ class PlannedConfig : public Config {
   Declaration declaration_;
   Model model_;
   PlanChoice choice_;
+  RingPlan ring_plan_;
   uint64_t fingerprint_ = 0;
   uint64_t run_fingerprint_ = 0;
 };

@@ -8,6 +8,7 @@
 
 #include "common/config/config_contract.h"
 #include "common/placement/simulator/local_passes.h"
+#include "common/placement/simulator/ring_bound.h"
 #include "common/placement/tensor_encoding.h"
 #include "common/wire/encoding.h"
 
@@ -47,6 +48,7 @@ class BoundTerms {
         times_(layer_times),
         is_sequential_(run.config.exchange().schedule() == ExchangeConfig::SEQUENTIAL),
         pushes_at_end_(is_sequential_ || run.config.has_local()),
+        is_colocated_(run.config.colocated()),
         is_sync_(IsSynchronous(run.config.update())),
         clips_(ClipsMean(run.config)),
         fastest_(*std::min_element(rates.worker_slowdown.begin(), rates.worker_slowdown.end())),
@@ -119,6 +121,16 @@ class BoundTerms {
     return run_.model.tensors()[chunk.tensor].role == TensorRole::kParameter;
   }
 
+  // A worker exchanges nothing through its link with the shard on its host.
+  bool IsOnHost(int shard, int rank) const { return is_colocated_ && shard == rank; }
+  // How many workers exchange with a shard through its link.
+  int Remote() const {
+    return static_cast<int>(rates_.worker_link.size()) - (is_colocated_ ? 1 : 0);
+  }
+  double RemoteBytes(const Bytes& bytes, int rank) const {
+    return bytes.all - (is_colocated_ && rank < run_.plan.shards() ? bytes.on_shard[rank] : 0);
+  }
+
   // The times in which an amount passes a link of a shard, once for a worker.
   double InSeconds(const Amount& amount, int shard) const {
     return amount.pushed.on_shard[shard] / rates_.shard_link[shard];
@@ -126,23 +138,24 @@ class BoundTerms {
   double OutSeconds(const Amount& amount, int shard) const {
     return amount.pulled.on_shard[shard] / rates_.shard_link[shard];
   }
-  // The time in which a shard takes gradients in, once for a worker.
+  // The time in which a shard takes the gradients of all workers in.
   double TakeInSeconds(const Amount& amount, int shard) const {
-    return std::max(InSeconds(amount, shard),
-                    amount.pushed.on_shard[shard] / rates_.shard_processing[shard]);
+    const double workers = rates_.worker_link.size();
+    return std::max(Remote() * InSeconds(amount, shard),
+                    workers * amount.pushed.on_shard[shard] / rates_.shard_processing[shard]);
   }
   // The times in which a worker pushes and pulls an amount, if it is alone.
   double PushSeconds(const Amount& amount, int rank) const {
-    double seconds = amount.pushed.all / rates_.worker_link[rank];
+    double seconds = RemoteBytes(amount.pushed, rank) / rates_.worker_link[rank];
     for (int shard = 0; shard < run_.plan.shards(); ++shard) {
-      seconds = std::max(seconds, InSeconds(amount, shard));
+      if (!IsOnHost(shard, rank)) seconds = std::max(seconds, InSeconds(amount, shard));
     }
     return seconds;
   }
   double PullSeconds(const Amount& amount, int rank) const {
-    double seconds = amount.pulled.all / rates_.worker_link[rank];
+    double seconds = RemoteBytes(amount.pulled, rank) / rates_.worker_link[rank];
     for (int shard = 0; shard < run_.plan.shards(); ++shard) {
-      seconds = std::max(seconds, OutSeconds(amount, shard));
+      if (!IsOnHost(shard, rank)) seconds = std::max(seconds, OutSeconds(amount, shard));
     }
     return seconds;
   }
@@ -151,11 +164,11 @@ class BoundTerms {
     const double compute_seconds = is_sync_ ? ComputeSeconds(fastest_, chain) : 0;
     const int workers = rates_.worker_link.size();
     for (int shard = 0; shard < run_.plan.shards(); ++shard) {
-      Offer({BoundTerm::kShardIn, shard, layer, compute_seconds,
-             workers * TakeInSeconds(all_, shard)});
-      Offer(
-          {BoundTerm::kShardOut, shard, layer, compute_seconds, workers * OutSeconds(all_, shard)});
+      Offer({BoundTerm::kShardIn, shard, layer, compute_seconds, TakeInSeconds(all_, shard)});
+      Offer({BoundTerm::kShardOut, shard, layer, compute_seconds,
+             Remote() * OutSeconds(all_, shard)});
     }
+    if (is_colocated_) AddHosts(layer, compute_seconds);
     for (int rank = 0; rank < workers; ++rank) {
       const double push = PushSeconds(all_, rank);
       const double pull = PullSeconds(all_, rank);
@@ -163,6 +176,30 @@ class BoundTerms {
              ComputeSeconds(rates_.worker_slowdown[rank], chain),
              is_sequential_ ? push + pull : std::max(push, pull)});
     }
+  }
+
+  // What a worker and the shard on its host pass through their link.
+  void AddHosts(int layer, double compute_seconds) {
+    BoundTerm least_in = {BoundTerm::kHostIn, 0, layer, compute_seconds,
+                          std::numeric_limits<double>::infinity()};
+    for (int rank = 0; rank < static_cast<int>(rates_.worker_link.size()); ++rank) {
+      double in = RemoteBytes(all_.pulled, rank);
+      double out = RemoteBytes(all_.pushed, rank);
+      if (rank < run_.plan.shards()) {
+        in += Remote() * all_.pushed.on_shard[rank];
+        out += Remote() * all_.pulled.on_shard[rank];
+      }
+      in /= rates_.worker_link[rank];
+      out /= rates_.worker_link[rank];
+      Offer({BoundTerm::kHostIn, rank, layer, 0, in});
+      Offer({BoundTerm::kHostOut, rank, layer, 0, out});
+      if (in < least_in.transfer_seconds) {
+        least_in.machine = rank;
+        least_in.transfer_seconds = in;
+      }
+    }
+    // The worker that is first to have all parameters has had no less come in since the first push.
+    Offer(least_in);
   }
 
   // No parameter leaves a shard before every gradient has come to its own, so that no pull overlaps
@@ -181,22 +218,22 @@ class BoundTerms {
     }
     for (int shard = 0; shard < run_.plan.shards(); ++shard) {
       Offer({BoundTerm::kShardIn, shard, layer, ComputeSeconds(fastest_, chain),
-             shortest_pull + workers * TakeInSeconds(trained_, shard)});
+             shortest_pull + TakeInSeconds(trained_, shard)});
       Offer({BoundTerm::kShardOut, shard, layer, ComputeSeconds(fastest_, chain),
-             shortest_push + workers * OutSeconds(whole_, shard)});
+             shortest_push + Remote() * OutSeconds(whole_, shard)});
     }
   }
 
   // REQUIRES: all layers have been added.
   void SetParts() {
-    const double slowest_link =
-        *std::min_element(rates_.worker_link.begin(), rates_.worker_link.end());
-    const int workers = rates_.worker_link.size();
-    bound_.push_seconds = all_.pushed.all / slowest_link;
-    bound_.pull_seconds = all_.pulled.all / slowest_link;
+    for (int rank = 0; rank < static_cast<int>(rates_.worker_link.size()); ++rank) {
+      const double link = rates_.worker_link[rank];
+      bound_.push_seconds = std::max(bound_.push_seconds, RemoteBytes(all_.pushed, rank) / link);
+      bound_.pull_seconds = std::max(bound_.pull_seconds, RemoteBytes(all_.pulled, rank) / link);
+    }
     for (int shard = 0; shard < run_.plan.shards(); ++shard) {
-      bound_.push_seconds = std::max(bound_.push_seconds, workers * TakeInSeconds(all_, shard));
-      bound_.pull_seconds = std::max(bound_.pull_seconds, workers * OutSeconds(all_, shard));
+      bound_.push_seconds = std::max(bound_.push_seconds, TakeInSeconds(all_, shard));
+      bound_.pull_seconds = std::max(bound_.pull_seconds, Remote() * OutSeconds(all_, shard));
     }
     bound_.in_step_seconds = bound_.compute_seconds + bound_.push_seconds + bound_.pull_seconds;
   }
@@ -206,6 +243,7 @@ class BoundTerms {
   const absl::Span<const LayerTime> times_;
   const bool is_sequential_;
   const bool pushes_at_end_;
+  const bool is_colocated_;
   const bool is_sync_;
   const bool clips_;
   const double fastest_;  // the smallest slowdown
@@ -222,7 +260,8 @@ class BoundTerms {
 
 Bound BoundOf(const PlannedRun& run, const ClusterRates& rates,
               absl::Span<const LayerTime> layer_times) {
-  return BoundTerms(run, rates, layer_times).Get();
+  return run.ring != nullptr ? RingBoundOf(run, rates, layer_times)
+                             : BoundTerms(run, rates, layer_times).Get();
 }
 
 }  // namespace evenshard

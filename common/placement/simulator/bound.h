@@ -16,12 +16,14 @@ struct BoundTerm {
     kWorkerLink,  // what a worker exchanges, if it is alone
     kShardIn,     // what all workers push through a shard's link, or what the shard adds up
     kShardOut,    // what all workers pull through a shard's link
+    kHostIn,      // what comes to a worker and to the shard on its host
+    kHostOut,     // what leaves both
     // With clipping by norm both of a shard's have the shortest way of one worker in the other
     // direction too.
   };
 
   Kind kind = kCompute;
-  int machine = 0;  // rank of the worker, or the shard
+  int machine = 0;  // rank of the worker, or the shard; the two are equal on a host of both
   int layer = 0;    // the transfer has this layer and those before it
   double compute_seconds = 0;
   double transfer_seconds = 0;
@@ -35,7 +37,7 @@ struct BoundTerm {
 struct Bound {
   // The parts of an iteration, each by itself.
   double compute_seconds = 0;  // the slowest worker
-  double push_seconds = 0;     // gradients through the busiest link or shard
+  double push_seconds = 0;     // gradients, or sums of them, through the busiest link or shard
   double pull_seconds = 0;     // parameters through the busiest link
   // The largest of all terms. The bound is its seconds().
   BoundTerm term;
@@ -46,7 +48,8 @@ struct Bound {
   double iteration_seconds() const { return term.seconds(); }
 };
 
-// Computes the bound of an iteration in which every worker takes part. `rates` and `layer_times`
+// Computes the bound of an iteration in which every worker takes part, also under QUORUM, where
+// updates may be made without the slowest. `rates` and `layer_times`
 // are those of the run's workers, shards and layers.
 Bound BoundOf(const PlannedRun& run, const ClusterRates& rates,
               absl::Span<const LayerTime> layer_times);

@@ -18,6 +18,8 @@ struct ClusterRates {
   std::vector<double> shard_processing;
   // A factor for the layer times of each worker.
   std::vector<double> worker_slowdown;
+  // How long a message takes to arrive after it has passed the links, and to be taken up.
+  double latency_seconds = 0;
 };
 
 // Returns the speeds that the config states, with the rates of links still in 10^9 bits per second.

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <utility>
 
 namespace evenshard {
@@ -15,10 +16,18 @@ Fabric::Fabric(Options options, EventQueue* events)
     : options_(std::move(options)),
       events_(events),
       sources_(options_.source_rates.size()),
-      destinations_(options_.destination_rates.size()),
-      pairs_(sources_.size() * destinations_.size()),
+      links_(options_.destination_rates.size()),
+      pairs_(sources_.size() * options_.destination_members.size()),
       source_bytes_(sources_.size()),
-      destination_bytes_(destinations_.size()) {
+      destination_bytes_(links_.size()) {
+  constexpr double kNoLimit = std::numeric_limits<double>::infinity();
+  for (size_t i = 0; i < options_.destination_members.size(); ++i) {
+    destinations_.push_back(
+        {.link = options_.destination_links.empty() ? static_cast<int>(i)
+                                                    : options_.destination_links[i],
+         .lead_bytes = options_.lead_bytes.empty() ? kNoLimit : options_.lead_bytes[i],
+         .by_priority = !options_.by_priority.empty() && options_.by_priority[i]});
+  }
   for (size_t i = 0; i < sources_.size(); ++i) {
     // Sources begin with different destinations. Otherwise equal sources would all send to the
     // first destination, then all to the second. Real connections share a link packet by packet.
@@ -28,8 +37,14 @@ Fabric::Fabric(Options options, EventQueue* events)
 }
 
 void Fabric::Send(int source, int destination, uint32_t chunk) {
+  const Destination& to = destinations_[destination];
+  if (!options_.destination_links.empty() && to.link == source) {
+    on_one_host_.push_back({events_->now(), source, destination, chunk});
+    events_->At(events_->now(), this, kOnOneHost, 0);
+    return;
+  }
   std::vector<uint64_t>& waiting = PairOf(source, destination).waiting;
-  waiting.push_back((options_.by_priority ? 0 : ++order_ << 32) | chunk);
+  waiting.push_back((to.by_priority ? 0 : ++order_ << 32) | chunk);
   std::push_heap(waiting.begin(), waiting.end(), std::greater<>());
   UpdateReady(source, destination);
 }
@@ -46,9 +61,10 @@ void Fabric::UpdateReady(int source, int destination) {
   const Pair& pair = PairOf(source, destination);
   Source& from = sources_[source];
   const uint64_t bit = uint64_t{1} << destination % kBits;
-  const double lead = pair.delivered_bytes - destinations_[destination].least_bytes;
+  const Destination& to = destinations_[destination];
+  const double lead = pair.delivered_bytes - to.least_bytes;
   if (pair.waiting.empty() || pair.in_flight >= options_.window ||
-      (lead > options_.lead_bytes && SlowestSends(destination))) {
+      (lead > to.lead_bytes && SlowestSends(destination))) {
     from.ready[destination / kBits] &= ~bit;
     return;
   }
@@ -88,12 +104,17 @@ void Fabric::OnEvent(int kind, int index) {
     Pick(index);
   } else if (kind == kSent) {
     Sent(index);
-  } else {
-    std::deque<Arrival>& arrivals = destinations_[index].arrivals;
+  } else if (kind == kPassed) {
+    std::deque<Arrival>& arrivals = links_[index].arrivals;
     const Arrival arrival = arrivals.front();
     arrivals.pop_front();
-    if (!arrivals.empty()) events_->At(arrivals.front().time, this, kDelivered, index);
-    Delivered(index, arrival);
+    if (!arrivals.empty()) events_->At(arrivals.front().time, this, kPassed, index);
+    Passed(arrival);
+  } else {
+    std::deque<Arrival>& arrivals = kind == kLate ? late_ : on_one_host_;
+    const Arrival arrival = arrivals.front();
+    arrivals.pop_front();
+    Deliver(arrival);
   }
 }
 
@@ -135,36 +156,44 @@ void Fabric::Sent(int source) {
   from.sending = false;
   from.picks = true;
   events_->AtEndOfInstant(this, kPick, source);
-  const Arrival sent = {events_->now(), source, from.chunk};
-  const int index = from.destination;
   source_bytes_[source] += from.bytes;
-  if (options_.source_busy) options_.source_busy(source, from.since, sent.time);
+  if (options_.source_busy) options_.source_busy(source, from.since, events_->now());
 
   // The destination's link has been passing the chunk on since its first byte left. Times of
   // arrival never decrease, because neither `now` nor `free_at` does.
-  Destination& to = destinations_[index];
-  const double begin = std::max(to.free_at, from.since);
-  const double bytes = options_.chunk_bytes[sent.chunk] * options_.source_members[source];
-  to.free_at = begin + bytes / options_.destination_rates[index];
-  if (options_.destination_busy) options_.destination_busy(index, begin, to.free_at);
-  const Arrival arrival = {std::max(events_->now(), to.free_at), source, sent.chunk};
-  if (to.arrivals.empty() && arrival.time <= events_->now()) {
-    Delivered(index, arrival);
+  const int index = destinations_[from.destination].link;
+  Link& link = links_[index];
+  const double begin = std::max(link.free_at, from.since);
+  const double bytes = options_.chunk_bytes[from.chunk] * options_.source_members[source];
+  link.free_at = begin + bytes / options_.destination_rates[index];
+  if (options_.destination_busy) options_.destination_busy(index, begin, link.free_at);
+  const Arrival arrival = {std::max(events_->now(), link.free_at), source, from.destination,
+                           from.chunk};
+  if (link.arrivals.empty() && arrival.time <= events_->now()) {
+    Passed(arrival);
     return;
   }
-  to.arrivals.push_back(arrival);
-  if (to.arrivals.size() == 1) events_->At(arrival.time, this, kDelivered, index);
+  link.arrivals.push_back(arrival);
+  if (link.arrivals.size() == 1) events_->At(arrival.time, this, kPassed, index);
 }
 
-void Fabric::Delivered(int destination, const Arrival& arrival) {
-  --PairOf(arrival.source, destination).in_flight;
-  if (std::isfinite(options_.lead_bytes)) {
-    Pace(arrival.source, destination, options_.chunk_bytes[arrival.chunk]);
-  }
-  UpdateReady(arrival.source, destination);
-  destination_bytes_[destination] +=
+void Fabric::Passed(const Arrival& arrival) {
+  --PairOf(arrival.source, arrival.destination).in_flight;
+  destination_bytes_[destinations_[arrival.destination].link] +=
       options_.chunk_bytes[arrival.chunk] * options_.source_members[arrival.source];
-  options_.delivered(arrival.source, destination, arrival.chunk);
+  if (options_.latency_seconds == 0) return Deliver(arrival);
+  UpdateReady(arrival.source, arrival.destination);
+  late_.push_back(arrival);
+  events_->At(events_->now() + options_.latency_seconds, this, kLate, 0);
+}
+
+void Fabric::Deliver(const Arrival& arrival) {
+  const auto& [time, source, destination, chunk] = arrival;
+  if (std::isfinite(destinations_[destination].lead_bytes)) {
+    Pace(source, destination, options_.chunk_bytes[chunk]);
+  }
+  UpdateReady(source, destination);
+  options_.delivered(source, destination, chunk);
 }
 
 }  // namespace evenshard

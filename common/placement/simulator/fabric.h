@@ -4,7 +4,6 @@
 #include <cstdint>
 #include <deque>
 #include <functional>
-#include <limits>
 #include <vector>
 
 #include "common/placement/simulator/event_queue.h"
@@ -21,6 +20,8 @@ namespace evenshard {
 //
 // A source or a destination may stand for several equal machines that send or receive the same
 // chunks at the same time. Such a chunk passes the link at its other end once for each of them.
+//
+// Destinations may share a link, as those on one host do.
 // Not thread-safe.
 class Fabric final : private EventQueue::Target {
  public:
@@ -28,17 +29,24 @@ class Fabric final : private EventQueue::Target {
   using BusyCallback = std::function<void(int link, double begin, double end)>;
   struct Options {
     std::vector<double> source_rates;       // bytes per second
-    std::vector<double> destination_rates;  // bytes per second
+    std::vector<double> destination_rates;  // bytes per second; of each link out of the network
     std::vector<double> source_members;     // the number of machines that each stands for
     std::vector<double> destination_members;
+    // By destination: the link through which it receives. Link I and source I are on one host, so
+    // that what source I sends to a destination with link I passes no link. Empty: each destination
+    // has a link of its own, which is on no source's host.
+    std::vector<int> destination_links = {};
     std::vector<double> chunk_bytes;  // by chunk
     int window = 1;                   // chunks
-    // If true, the waiting chunk with the smallest number leaves first. Otherwise chunks leave in
-    // the order of the calls of Send.
-    bool by_priority = false;
-    // A destination takes no chunk of a source that is so many bytes ahead of the slowest one,
-    // while the slowest one is sending to it (server/update/push_pacing.h).
-    double lead_bytes = std::numeric_limits<double>::infinity();
+    // How long a chunk takes to arrive after it has passed the links, while the next ones pass
+    // them.
+    double latency_seconds = 0;
+    // By destination: if true, the waiting chunk with the smallest number leaves first. Otherwise,
+    // and if this is empty, chunks leave in the order of the calls of Send.
+    std::vector<bool> by_priority = {};
+    // By destination: it takes no chunk of a source that is so many bytes ahead of the slowest one,
+    // while the slowest one is sending to it (server/update/push_pacing.h). Empty: no limits.
+    std::vector<double> lead_bytes = {};
     Callback delivered;  // called when a chunk has reached its destination
     // If they are given, they are called with the times in which a link is busy, in order.
     BusyCallback source_busy = nullptr;
@@ -55,11 +63,12 @@ class Fabric final : private EventQueue::Target {
   void Prioritise(int source);
 
   // The bytes that have passed each link; that of one machine, if there are several.
+  // By source, and by link of destinations.
   const std::vector<double>& source_bytes() const { return source_bytes_; }
   const std::vector<double>& destination_bytes() const { return destination_bytes_; }
 
  private:
-  enum Kind { kPick, kSent, kDelivered };
+  enum Kind { kPick, kSent, kPassed, kLate, kOnOneHost };
 
   // The chunks between a source and a destination.
   struct Pair {
@@ -81,18 +90,27 @@ class Fabric final : private EventQueue::Target {
   struct Arrival {
     double time;
     int source;
+    int destination;
     uint32_t chunk;
   };
   struct Destination {
-    double free_at = 0;            // when the link has passed on everything
+    int link;
+    double lead_bytes;
+    bool by_priority;
+    double least_bytes = 0;  // what the slowest source has delivered
+  };
+  // A link out of the network.
+  struct Link {
+    double free_at = 0;            // when it has passed on everything
     std::deque<Arrival> arrivals;  // in order of time
-    double least_bytes = 0;        // what the slowest source has delivered
   };
 
   void OnEvent(int kind, int index) override;
   void Pick(int source);
   void Sent(int source);
-  void Delivered(int destination, const Arrival& arrival);
+  // A chunk has passed the links.
+  void Passed(const Arrival& arrival);
+  void Deliver(const Arrival& arrival);
 
   void UpdateReady(int source, int destination);
   // Counts a chunk for lead_bytes.
@@ -109,7 +127,10 @@ class Fabric final : private EventQueue::Target {
   EventQueue* const events_;
   std::vector<Source> sources_;
   std::vector<Destination> destinations_;
+  std::vector<Link> links_;
   std::vector<Pair> pairs_;
+  std::deque<Arrival> late_;         // chunks that have passed the links, and take latency_seconds
+  std::deque<Arrival> on_one_host_;  // chunks that pass no link
   uint64_t order_ = 0;
   std::vector<double> source_bytes_;
   std::vector<double> destination_bytes_;

@@ -3,17 +3,20 @@
 
 #include "common/placement/model.h"
 #include "common/placement/plan.h"
+#include "common/placement/ring_plan.h"
 #include "proto/config.pb.h"
 
 namespace evenshard {
 
 // The input of a simulation. AUTO simulates alternatives before there is a plan, so this does not
-// need a complete Config. REQUIRES: `config` is valid and has its defaults filled in, and `plan` is
-// a plan of `model` for the config's number of shards. All three must outlive it.
+// need a complete Config. REQUIRES: `config` is valid and has its defaults filled in. `plan` is a
+// plan of `model` for the config's number of shards, or in a ring `ring` is one for its workers.
+// All must outlive it.
 struct PlannedRun {
   const ClusterConfig& config;
   const Model& model;
-  const Plan& plan;
+  const Plan& plan;                // without chunks in a ring
+  const RingPlan* ring = nullptr;  // null without a ring
 };
 
 }  // namespace evenshard

@@ -15,8 +15,9 @@ struct Representatives {
 };
 
 // Chooses at most `most` representatives of all workers that have the same link and slowdown. They
-// stand for equally many workers, or for one more than others do. REQUIRES: most >= 1.
-Representatives RepresentativesOf(const ClusterRates& rates, int most);
+// stand for equally many workers, or for one more than others do. The first `singular` workers
+// stand for themselves only. REQUIRES: most >= 1.
+Representatives RepresentativesOf(const ClusterRates& rates, int most, int singular = 0);
 
 }  // namespace evenshard
 

@@ -11,18 +11,35 @@ WorkerModel::Layers::Layers(const PlannedRun& run, absl::Span<const LayerTime> l
       schedule(run.config.exchange().schedule()),
       pushes_at_end(schedule == ExchangeConfig::SEQUENTIAL || run.config.has_local()),
       times(layer_times.begin(), layer_times.end()),
-      of_chunk(run.plan.chunks().size()) {
+      leaving(layer_times.size()),
+      units(layer_times.size()) {
   for (const LayerTime& time : layer_times) {
     pass_seconds += time.forward_seconds + time.backward_seconds;
   }
-  for (const Layer& layer : run.model.layers()) {
-    std::vector<uint32_t>& of_layer = chunks.emplace_back();
+  if (run.ring != nullptr) {
+    const std::vector<RingBucket>& buckets = run.ring->buckets();
+    of_unit.resize(buckets.size());
+    for (size_t i = 0; i < buckets.size(); ++i) {
+      Add(i, {buckets[i].first_layer, buckets[i].last_layer}, run.model);
+    }
+    return;
+  }
+  of_unit.resize(run.plan.chunks().size());
+  for (int index = 0; index < static_cast<int>(layer_times.size()); ++index) {
+    const Layer& layer = run.model.layers()[index];
     for (int i = 0; i < layer.tensor_count; ++i) {
       for (const uint32_t chunk : run.plan.chunks_of_tensor(layer.first_tensor + i)) {
-        of_chunk[chunk] = chunks.size() - 1;
-        of_layer.push_back(chunk);
+        Add(chunk, {index, index}, run.model);
       }
     }
+  }
+}
+
+void WorkerModel::Layers::Add(uint32_t unit, Range layers, const Model& model) {
+  of_unit[unit] = layers;
+  leaving[layers.first].push_back(unit);
+  for (int layer = layers.first; layer <= layers.last; ++layer) {
+    if (model.layers()[layer].tensor_count > 0) ++units[layer];
   }
 }
 
@@ -88,21 +105,19 @@ void WorkerModel::EndLayer() {
 
 void WorkerModel::BeginExchange() {
   ++iteration_;
-  for (size_t layer = 0; layer < layers_.chunks.size(); ++layer) {
-    layer_unanswered_[layer] = layers_.chunks[layer].size();
-  }
-  unpushed_ = unanswered_ = layers_.of_chunk.size();
+  layer_unanswered_ = layers_.units;
+  unpushed_ = unanswered_ = layers_.of_unit.size();
   phase_ = Phase::kBackward;
   layer_ = layers_.times.size() - 1;
 }
 
 void WorkerModel::PushLayer(int layer) {
-  for (const uint32_t chunk : layers_.chunks[layer]) network_->Push(rank_, chunk);
+  for (const uint32_t unit : layers_.leaving[layer]) network_->Push(rank_, unit);
 }
 
 void WorkerModel::EndCompute() {
   if (layers_.pushes_at_end) {
-    for (size_t layer = 0; layer < layers_.chunks.size(); ++layer) PushLayer(layer);
+    for (size_t layer = 0; layer < layers_.leaving.size(); ++layer) PushLayer(layer);
   }
   if (layers_.schedule == ExchangeConfig::FULL) network_->Prioritise(rank_);
   phase_ = layers_.schedule == ExchangeConfig::FULL ? Phase::kForward : Phase::kAwait;
@@ -122,13 +137,17 @@ void WorkerModel::Reply(uint32_t chunk) {
   }
 }
 
-void WorkerModel::Answered(uint32_t chunk) {
-  const int layer = layers_.of_chunk[chunk];
-  const bool layer_is_back = --layer_unanswered_[layer] == 0;
+void WorkerModel::Answered(uint32_t unit) {
+  bool next_is_back = false;
+  const Layers::Range range = layers_.of_unit[unit];
+  for (int layer = range.first; layer <= range.last; ++layer) {
+    if (layers_.units[layer] == 0) continue;
+    next_is_back |= --layer_unanswered_[layer] == 0 && layer == layer_;
+  }
   if (--unanswered_ == 0) {
-    has_next_ = network_->Ended(iteration_);
+    has_next_ = network_->Ended(rank_, iteration_);
     if (phase_ == Phase::kAwait && has_next_) phase_ = Phase::kForward;
-  } else if (phase_ != Phase::kForward || layer != layer_ || !layer_is_back) {
+  } else if (phase_ != Phase::kForward || !next_is_back) {
     return;
   }
   if (!computing_) Advance();

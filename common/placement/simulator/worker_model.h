@@ -11,7 +11,10 @@
 
 namespace evenshard {
 
-// Models one worker: when it computes each layer, when its chunks leave, and what it waits for.
+// Models one worker: when it computes each layer, when its gradients leave, and what it waits for.
+// What is exchanged at a time is a chunk of a plan, or a bucket of a ring; both are called units
+// here. A unit leaves when the gradients of all its layers exist, and a layer is back when all its
+// units are.
 //
 //   forward ---> backward ---> SEQUENTIAL: push all; shards reply once all have arrived
 //      ^            |          BACKWARD, FULL: push each layer when its gradient is computed
@@ -33,23 +36,31 @@ class WorkerModel final : private EventQueue::Target {
     ExchangeConfig::Schedule schedule;
     bool pushes_at_end;
     std::vector<LayerTime> times;
-    double pass_seconds = 0;                    // all layers
-    std::vector<std::vector<uint32_t>> chunks;  // by layer, in model order
-    std::vector<int> of_chunk;                  // the layer of each chunk
+    double pass_seconds = 0;                     // all layers
+    std::vector<std::vector<uint32_t>> leaving;  // by layer: the units whose first layer it is
+    std::vector<size_t> units;                   // by layer: how many units have parts of it
+    struct Range {
+      int first;
+      int last;
+    };
+    std::vector<Range> of_unit;  // the layers of each unit
+
+   private:
+    void Add(uint32_t unit, Range layers, const Model& model);
   };
 
   class Network {
    public:
     virtual ~Network() = default;
-    // Sends a chunk from a worker to its shard.
-    virtual void Push(int worker, uint32_t chunk) = 0;
-    // The worker has pushed all chunks of an iteration. Those that have not left go in the order in
+    // Sends a unit of a worker's gradient.
+    virtual void Push(int worker, uint32_t unit) = 0;
+    // The worker has pushed all units of an iteration. Those that have not left go in the order in
     // which the next forward pass needs them. FULL only.
     virtual void Prioritise(int worker) = 0;
     // Sends the shard's answer to a chunk to a worker.
     virtual void Reply(int worker, uint32_t chunk) = 0;
-    // A worker has all parameters of the iteration back. Returns whether it does another one.
-    virtual bool Ended(int iteration) = 0;
+    // A worker has all parameters of its iteration back. Returns whether it does another one.
+    virtual bool Ended(int worker, int iteration) = 0;
   };
 
   // `slowdown` multiplies layer times. `layers`, `events` and `network` must outlive the worker.
@@ -65,8 +76,8 @@ class WorkerModel final : private EventQueue::Target {
   void Pushed();
   // A shard can answer this worker's chunk.
   void Reply(uint32_t chunk);
-  // The answer to a chunk has arrived.
-  void Answered(uint32_t chunk);
+  // The parameters of a unit are there.
+  void Answered(uint32_t unit);
 
  private:
   enum class Phase { kForward, kAlone, kBackward, kAwait };
@@ -93,7 +104,7 @@ class WorkerModel final : private EventQueue::Target {
   int iteration_ = -1;
   bool has_next_ = true;   // whether another iteration follows
   size_t unpushed_ = 0;    // this iteration's chunks that have not reached their shard
-  size_t unanswered_ = 0;  // this iteration's chunks that are not back
+  size_t unanswered_ = 0;  // this iteration's units that are not back
   std::vector<size_t> layer_unanswered_;
   std::vector<uint32_t> held_replies_;  // held until everything is pushed; SEQUENTIAL only
 };

@@ -34,6 +34,27 @@ Exchanged ExchangedWith(const PlannedConfig& config, int shard) {
   return bytes;
 }
 
+// Returns PlanReport::busiest_link_bytes. `worker` is what a worker exchanges with all shards.
+int64_t BusiestLinkBytes(const PlannedConfig& config, const Exchanged& worker,
+                         absl::Span<const Exchanged> with_shard) {
+  const int64_t workers = config.workers();
+  const bool is_colocated = config.proto().colocated();
+  int64_t most = 0;
+  for (const Exchanged& shard : with_shard) {
+    if (is_colocated) {
+      // The link passes what the worker exchanges with other shards and the shard with other
+      // workers.
+      most = std::max({most, worker.in - shard.in + (workers - 1) * shard.out,
+                       worker.out - shard.out + (workers - 1) * shard.in});
+    } else {
+      most = std::max({most, workers * shard.in, workers * shard.out});
+    }
+  }
+  // A worker without a shard on its host.
+  const bool has_own = !is_colocated || config.shards() < config.workers();
+  return has_own ? std::max({most, worker.in, worker.out}) : most;
+}
+
 std::string SliceName(const Tensor& tensor, const Slice& slice) {
   if (slice.size == tensor.size) return tensor.name;
   return absl::StrCat(tensor.name, "[", FormatCount(slice.begin), ":",
@@ -110,7 +131,8 @@ std::vector<EncodedTraffic> Encoded(const ExchangeConfig& exchange) {
 void SetPrediction(const PlannedConfig& config, std::optional<double> link_gbps,
                    PlanReport* report) {
   ClusterRates rates = ConfiguredRates(config.proto(), link_gbps);
-  report->worker_link_gbps = rates.worker_link.front();  // a config has one rate for all workers
+  // A config has one rate for all workers that share no link with a shard.
+  report->worker_link_gbps = rates.worker_link.back();
   for (size_t shard = 0; shard < report->shards.size(); ++shard) {
     report->shards[shard].link_gbps = rates.shard_link[shard];
   }
@@ -121,7 +143,7 @@ void SetPrediction(const PlannedConfig& config, std::optional<double> link_gbps,
   report->bound_seconds = bound.iteration_seconds();
   report->computes = bound.compute_seconds > 0;
   report->device = PredictedDevice(config.proto());
-  report->predicted_seconds = PredictIterationSeconds(config.planned_run(), rates, times);
+  report->predicted_seconds = Predict(config.planned_run(), rates, times).iteration_seconds;
 }
 
 }  // namespace
@@ -137,6 +159,7 @@ PlanReport MakePlanReport(const PlannedConfig& config, std::optional<double> lin
   report.partition = choice.alternatives.empty() ? PartitionName(choice.partition)
                                                  : choice.alternatives[choice.chosen].name;
   Exchanged of_worker;
+  std::vector<Exchanged> with_shard;
   const std::vector<double> rates = ShardRates(config.proto());
   // Returns the time for which the shard is busy, in any unit.
   const auto load_for_rate = [&](int shard) {
@@ -147,14 +170,13 @@ PlanReport MakePlanReport(const PlannedConfig& config, std::optional<double> lin
     load.parameters = plan.shard_parameters(shard);
     load.bytes = FloatBytes(load.parameters);
     load.share = static_cast<double>(load.parameters) / model.element_count();
-    const Exchanged exchanged = ExchangedWith(config, shard);
+    const Exchanged exchanged = with_shard.emplace_back(ExchangedWith(config, shard));
     of_worker.in += exchanged.in;
     of_worker.out += exchanged.out;
     load.bytes_in = config.workers() * exchanged.in;
     load.bytes_out = config.workers() * exchanged.out;
     load.bytes_each_way = std::max(load.bytes_in, load.bytes_out);
     if (!rates.empty()) load.gbps = rates[shard];
-    report.busiest_link_bytes = std::max(report.busiest_link_bytes, load.bytes_each_way);
     load.holds = Holds(model, plan, shard);
     const auto [layer, parameters] = LargestLayer(model, plan, shard);
     load.largest_layer = layer;
@@ -162,7 +184,7 @@ PlanReport MakePlanReport(const PlannedConfig& config, std::optional<double> lin
     if (load_for_rate(shard) > load_for_rate(report.bottleneck)) report.bottleneck = shard;
     report.shards.push_back(std::move(load));
   }
-  report.busiest_link_bytes = std::max({report.busiest_link_bytes, of_worker.in, of_worker.out});
+  report.busiest_link_bytes = BusiestLinkBytes(config, of_worker, with_shard);
   const double rate_of_all =
       rates.empty() ? plan.shards() : std::accumulate(rates.begin(), rates.end(), 0.0);
   report.ratio_to_balanced =

@@ -44,8 +44,8 @@ struct PlanReport {
   std::vector<ShardLoad> shards;
   int bottleneck = 0;            // the shard with the most parameters for its rate
   double ratio_to_balanced = 0;  // its parameters over those in proportion to its rate
-  // The bytes that pass through the busiest link each way. It is a worker's link or that of the
-  // shard with the most parameters, which moves them for every worker.
+  // The bytes that pass through the busiest link each way. It is a worker's link, that of the shard
+  // with the most parameters, which moves them for every worker, or one that both share.
   int64_t busiest_link_bytes = 0;
   Stretch worst_stretch;
   // The time of an iteration, as simulated, and the time that none can beat.

@@ -17,13 +17,14 @@
 
 namespace evenshard {
 
-// A cluster drawn at random: a small model, every schedule, policy and
-// encoding, with and without clipping by norm, even or uneven links, slow workers and slow shards,
-// with and without computing.
+// A cluster drawn at random: a small model, every schedule, encoding and, but for QUORUM, policy,
+// with and without clipping by norm, shards on hosts of their own or on the workers', even or
+// uneven links, slow workers and slow shards, with and without computing.
 struct DrawnCluster {
   struct Options {
     std::string schedule;  // drawn if empty
     std::string policy;    // drawn if empty
+    bool is_ring = false;  // has no shards, and the policy SYNC
     int max_workers = 12;
     int min_chunks = 1;  // about
     int max_chunks = 100;
@@ -41,6 +42,10 @@ struct DrawnCluster {
  private:
   DrawnCluster(Dice dice, const Options& options);
   static std::string DrawText(Dice* dice, const Options& options);
+  // The parts of the text that are about shards, and about a ring.
+  static std::string DrawShards(Dice* dice, const Options& options, int layers, int64_t bytes,
+                                int workers);
+  static std::string DrawRing(Dice* dice, int64_t bytes, int workers);
   static PlannedConfig Parse(const std::string& text) {
     absl::StatusOr<PlannedConfig> config = PlannedConfig::Parse(text, "drawn");
     INFO(text << "\n" << config.status().message());
@@ -69,6 +74,9 @@ inline DrawnCluster::DrawnCluster(Dice dice, const Options& options)
   if (dice.Once(2)) {
     for (double& rate : rates.shard_link) rate *= dice.Scale(0.3, 3);
   }
+  if (config.proto().colocated()) {
+    std::copy_n(rates.worker_link.begin(), config.shards(), rates.shard_link.begin());
+  }
   if (dice.Once(3)) {
     for (double& rate : rates.shard_processing) rate = kRate * dice.Scale(0.5, 5);
   }
@@ -80,7 +88,7 @@ inline DrawnCluster::DrawnCluster(Dice dice, const Options& options)
   for (int rank = options.distinct_workers; options.distinct_workers > 0 && rank < workers;
        ++rank) {
     const int like = dice.Int(0, options.distinct_workers - 1);
-    rates.worker_link[rank] = rates.worker_link[like];
+    if (!config.proto().colocated()) rates.worker_link[rank] = rates.worker_link[like];
     rates.worker_slowdown[rank] = rates.worker_slowdown[like];
   }
   if (dice.Once(3)) return;
@@ -105,6 +113,22 @@ inline std::string DrawnCluster::DrawText(Dice* dice, const Options& options) {
     bytes += 4 * (inputs + 1) * outputs;
     inputs = outputs;
   }
+  const int workers = dice->Int(options.is_ring ? 2 : 1, options.max_workers);
+  absl::StrAppend(&text,
+                  " } training { iterations: 1 } compute { backend: EMULATED } workers: ", workers,
+                  options.is_ring ? DrawRing(dice, bytes, workers)
+                                  : DrawShards(dice, options, layers, bytes, workers));
+  absl::StrAppend(
+      &text, " exchange { schedule: ",
+      options.schedule.empty() ? dice->Pick({"SEQUENTIAL", "BACKWARD", "FULL"}) : options.schedule,
+      " gradient_encoding: ",
+      dice->Pick({"FLOAT32", "FLOAT32", "BFLOAT16", options.is_ring ? "FLOAT16" : "INT4"}),
+      " parameter_encoding: ", dice->Pick({"FLOAT32", "FLOAT32", "BFLOAT16"}), " }");
+  return text;
+}
+
+inline std::string DrawnCluster::DrawShards(Dice* dice, const Options& options, int layers,
+                                            int64_t bytes, int workers) {
   const std::string partition = dice->Pick(
       {"scheme: MEMORY_BASED", "scheme: MEMORY_BASED", "scheme: LAYER_BASED placement: GREEDY"});
   const int most_shards = partition == "scheme: MEMORY_BASED" ? 5 : std::min(layers, 5);
@@ -114,17 +138,22 @@ inline std::string DrawnCluster::DrawText(Dice* dice, const Options& options) {
   const std::string policy =
       options.policy.empty() ? dice->Pick({"SYNC", "ASYNC"}) : options.policy;
   const bool clips = policy == "SYNC" && !options.is_even && dice->Once(3);
-  absl::StrAppend(
-      &text, " } update { policy: ", policy, clips ? " clip_global_norm: 1" : "",
-      " } training { iterations: 1 } compute { backend: EMULATED } partition { ", partition,
-      " } limits { chunk_bytes: ", chunk_bytes, " connections: ", dice->Int(1, 4),
-      " } exchange { schedule: ",
-      options.schedule.empty() ? dice->Pick({"SEQUENTIAL", "BACKWARD", "FULL"}) : options.schedule,
-      " gradient_encoding: ", dice->Pick({"FLOAT32", "FLOAT32", "BFLOAT16", "INT4"}),
-      " parameter_encoding: ", dice->Pick({"FLOAT32", "FLOAT32", "BFLOAT16"}),
-      " } workers: ", dice->Int(1, options.max_workers));
+  std::string text = absl::StrCat(
+      " update { policy: ", policy, clips ? " clip_global_norm: 1" : "", " } partition { ",
+      partition, " } limits { chunk_bytes: ", chunk_bytes, " connections: ", dice->Int(1, 4), " }");
+  if (shards <= workers && dice->Once(3)) absl::StrAppend(&text, " colocated: true");
   for (int i = 0; i < shards; ++i) absl::StrAppend(&text, " shard { address: 'ps:0' }");
   return text;
+}
+
+inline std::string DrawnCluster::DrawRing(Dice* dice, int64_t bytes, int workers) {
+  const int64_t chunk_bytes = (bytes / dice->Int(1, 100) / 64 + 1) * 64;
+  std::string text = absl::StrCat(
+      " topology: RING update { policy: SYNC } limits { chunk_bytes: ", chunk_bytes,
+      " connections: ", dice->Int(1, 4), " } ring { bucket_bytes: ", chunk_bytes * dice->Int(1, 20),
+      " first_bucket_bytes: ", chunk_bytes * dice->Int(1, 3));
+  for (int i = 0; i < workers; ++i) absl::StrAppend(&text, " address: 'worker:0'");
+  return text + " }";
 }
 
 }  // namespace evenshard

@@ -54,6 +54,22 @@ TEST_CASE("no cluster beats its bound, and larger bounds are beaten") {
   CHECK(kinds.size() >= 3);  // kCompute only if nothing is exchanged at the end of the computing
 }
 
+TEST_CASE("no ring beats its bound") {
+  constexpr int kIterations = 6;
+  const uint64_t first_seed = FirstSeed();
+  int beaten_by_a_fifth = 0;
+  for (uint64_t seed = first_seed; seed < first_seed + 500; ++seed) {
+    const DrawnCluster cluster(seed, {.schedule = "", .policy = "", .is_ring = true});
+    const Bound bound = BoundOfDrawn(cluster);
+    const double mean = SimulateDrawn(cluster, kIterations, kEveryWorker).seconds() / kIterations;
+    CAPTURE(seed, cluster.text, bound.term.kind, bound.term.machine, bound.term.layer);
+    CHECK(mean >= bound.iteration_seconds() * (1 - kRounding));
+    beaten_by_a_fifth += mean < 1.2 * bound.iteration_seconds();
+  }
+  CAPTURE(first_seed);
+  CHECK(beaten_by_a_fifth >= 100);
+}
+
 TEST_CASE("under FULL a cluster with even links comes near its bound") {
   const uint64_t first_seed = FirstSeed();
   for (uint64_t seed = first_seed; seed < first_seed + 50; ++seed) {

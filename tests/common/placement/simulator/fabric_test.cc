@@ -4,6 +4,7 @@
 #include <catch2/catch.hpp>
 #include <limits>
 #include <tuple>
+#include <utility>
 #include <vector>
 
 namespace evenshard {
@@ -30,8 +31,8 @@ class Network {
                  .destination_members = std::vector<double>(destination_rates.size(), 1),
                  .chunk_bytes = {1, 1, 1, 2},
                  .window = window,
-                 .by_priority = by_priority,
-                 .lead_bytes = lead_bytes,
+                 .by_priority = std::vector<bool>(destination_rates.size(), by_priority),
+                 .lead_bytes = std::vector<double>(destination_rates.size(), lead_bytes),
                  .delivered =
                      [this](int source, int destination, uint32_t chunk) {
                        arrived_.push_back({events_.now(), source, destination, chunk});
@@ -185,6 +186,73 @@ TEST_CASE("a chunk of several machines passes the other end's link once for each
   CHECK(times == std::vector<double>{3.5 + 6});
   CHECK(many_destinations.source_bytes() == std::vector<double>{0, 6});
   CHECK(many_destinations.destination_bytes() == std::vector<double>{1});
+}
+
+// Two hosts, each with a source and a link of 1 byte per second, and two destinations.
+Fabric::Options TwoHosts(Fabric::Callback delivered) {
+  return {.source_rates = {1, 1},
+          .destination_rates = {1, 1},
+          .source_members = {1, 1},
+          .destination_members = {1, 1, 1, 1},
+          .destination_links = {0, 1, 0, 1},
+          .chunk_bytes = {1, 2},
+          .window = 2,
+          .by_priority = {false, false, true, true},
+          .delivered = std::move(delivered)};
+}
+
+TEST_CASE("destinations on one host share its link") {
+  EventQueue events;
+  std::vector<Arrived> arrived;
+  Fabric fabric(TwoHosts([&](int source, int destination, uint32_t chunk) {
+                  arrived.push_back({events.now(), source, destination, chunk});
+                }),
+                &events);
+  for (const uint32_t chunk : {1, 0}) {
+    fabric.Send(0, 1, chunk);
+    fabric.Send(0, 3, chunk);
+  }
+  while (events.RunNext()) {
+  }
+  // In turn, and by number only for those destinations for which it is asked.
+  CHECK(arrived == std::vector<Arrived>{{2, 0, 1, 1}, {3, 0, 3, 0}, {4, 0, 1, 0}, {6, 0, 3, 1}});
+  CHECK(fabric.source_bytes() == std::vector<double>{6, 0});
+  CHECK(fabric.destination_bytes() == std::vector<double>{0, 6});
+}
+
+TEST_CASE("what is for the same host passes no link") {
+  EventQueue events;
+  std::vector<Arrived> arrived;
+  Fabric fabric(TwoHosts([&](int source, int destination, uint32_t chunk) {
+                  arrived.push_back({events.now(), source, destination, chunk});
+                }),
+                &events);
+  fabric.Send(0, 1, 1);
+  fabric.Send(0, 0, 0);
+  fabric.Send(0, 2, 1);
+  while (events.RunNext()) {
+  }
+  CHECK(arrived == std::vector<Arrived>{{0, 0, 0, 0}, {0, 0, 2, 1}, {2, 0, 1, 1}});
+  CHECK(fabric.source_bytes() == std::vector<double>{2, 0});
+  CHECK(fabric.destination_bytes() == std::vector<double>{0, 2});
+}
+
+TEST_CASE("latency delays every chunk, and the link passes others meanwhile") {
+  EventQueue events;
+  std::vector<double> times;
+  Fabric fabric({.source_rates = {1},
+                 .destination_rates = {1},
+                 .source_members = {1},
+                 .destination_members = {1},
+                 .chunk_bytes = {1},
+                 .window = 1,
+                 .latency_seconds = 10,
+                 .delivered = [&](int, int, uint32_t) { times.push_back(events.now()); }},
+                &events);
+  for (int i = 0; i < 3; ++i) fabric.Send(0, 0, 0);
+  while (events.RunNext()) {
+  }
+  CHECK(times == std::vector<double>{11, 12, 13});
 }
 
 TEST_CASE("more than 64 destinations are served, each once a round") {

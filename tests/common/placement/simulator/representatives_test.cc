@@ -22,6 +22,15 @@ TEST_CASE("workers with the same link and slowdown share their representatives")
   CHECK(three.members == std::vector<double>{2, 1, 1, 1, 1});
 }
 
+TEST_CASE("singular workers stand for themselves, and for no other") {
+  ClusterRates rates;
+  rates.worker_link = rates.worker_slowdown = {1, 1, 1, 1, 1};
+  const Representatives some = RepresentativesOf(rates, 2, 2);
+  CHECK(some.ranks == std::vector<int>{0, 1, 2, 3});
+  CHECK(some.members == std::vector<double>{1, 1, 2, 1});
+  CHECK(some.of_rank == std::vector<int>{0, 1, 2, 3, 2});
+}
+
 TEST_CASE("each worker represents itself if enough are allowed") {
   ClusterRates rates;
   rates.worker_link = rates.worker_slowdown = {1, 1, 1};

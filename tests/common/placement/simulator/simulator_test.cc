@@ -161,6 +161,66 @@ TEST_CASE("under SSP a fast worker gets ahead of a slow one as far as the bound"
   CHECK(ahead(1000) == Approx(3 * kIterations).epsilon(0.1));
 }
 
+TEST_CASE("under QUORUM an update waits for enough workers and a time of grace") {
+  const auto simulate = [](const std::string& update, double slowdown, int iterations) {
+    const PlannedConfig config = ClusterConfigOf(4, 2, kMemoryBased, "FULL", {"update=" + update});
+    ClusterRates rates = EqualRates(config, 1e6 * kRate);
+    rates.worker_slowdown[1] = slowdown;
+    return Simulate(config.planned_run(), rates, EqualTimes(config, 1, 2),
+                    {.iterations = iterations});
+  };
+  const std::string three = "{policy: QUORUM quorum: 3 grace: 0.1}";
+  // Three workers take 9 s, and from one update to the next 0.9 s more. The fourth one is always
+  // too late.
+  const Simulation slow = simulate(three, 4, 20);
+  CHECK(slow.iteration_seconds.back() == Approx(9.9).epsilon(1e-3));
+  CHECK(slow.batches_per_second(1) == Approx(3 / 9.9).epsilon(1e-3));
+  // It is only a little slower, and within the grace.
+  const Simulation near = simulate(three, 1.05, 20);
+  CHECK(near.iteration_seconds.back() == Approx(9 * 1.05).epsilon(1e-3));
+  CHECK(near.batches_per_second(1) == Approx(4 / (9 * 1.05)).epsilon(1e-3));
+  // Only the first update, before which there is no time to go by, is without grace.
+  const Simulation even = simulate(three, 1, 5);
+  CHECK(even.seconds() == Approx(5 * 9).epsilon(1e-3));
+  CHECK(even.batches == std::vector<double>{3, 7, 11, 15, 19});
+}
+
+TEST_CASE("under QUORUM a worker that was dropped takes part again from where the run is") {
+  // Worker 1 takes 2.5 times as long as an update. Its gradient is always of an update that is
+  // over.
+  const PlannedConfig config =
+      ClusterConfigOf(3, 1, kMemoryBased, "FULL", {"update={policy: QUORUM quorum: 2 grace: 0}"});
+  ClusterRates rates = EqualRates(config, 1e6 * kRate);
+  rates.worker_slowdown[1] = 2.5;
+  const Simulation simulation =
+      Simulate(config.planned_run(), rates, EqualTimes(config, 1, 2), {.iterations = 10});
+  CHECK(simulation.seconds() == Approx(90).epsilon(1e-3));
+  CHECK(simulation.batches.back() == 20);
+  // It has pushed in vain at 22.5, 45 and 67.5 s, and at the end, when the last update was made.
+  CHECK(simulation.worker_links[1].bytes_out >= 3 * kModelBytes);
+  CHECK(simulation.worker_links[0].bytes_out == 10 * kModelBytes);
+}
+
+TEST_CASE("a prediction has the batches of all workers that count in a second") {
+  const auto batches = [](const std::string& update, const std::string& local = "") {
+    std::vector<std::string> overrides = {"update=" + update};
+    if (!local.empty()) overrides.push_back("local=" + local);
+    const PlannedConfig config = ClusterConfigOf(4, 2, kMemoryBased, "FULL", overrides);
+    ClusterRates rates = EqualRates(config, 1e6 * kRate);
+    rates.worker_slowdown[1] = 3;
+    return Predict(config.planned_run(), rates, EqualTimes(config, 1, 2)).batches_per_second;
+  };
+  CHECK(batches("{policy: SYNC}") == Approx(4 / 27.0).epsilon(0.01));
+  CHECK(batches("{policy: ASYNC}") == Approx(3 / 9.0 + 1 / 27.0).epsilon(0.03));
+  CHECK(batches("{policy: SSP staleness: 4}") == Approx(4 / 27.0).epsilon(0.03));
+  CHECK(batches("{policy: QUORUM quorum: 3 grace: 0}") == Approx(3 / 9.0).epsilon(0.03));
+  CHECK(batches("{policy: SYNC}", "{steps: 10 optimizer {kind: SGD}}") ==
+        Approx(4 / 27.0).epsilon(0.01));
+  // Each ends its round after 45 s, with 5 steps or, if it is slow, with 45 / 27 of one.
+  CHECK(batches("{policy: SYNC}", "{steps: 10 seconds: 45 optimizer {kind: SGD}}") ==
+        Approx((3 * 5 + 45 / 27.0) / 45).epsilon(0.01));
+}
+
 TEST_CASE("the slowest link of a worker or a shard determines the time") {
   const PlannedConfig config =
       ClusterConfigOf(4, 4, kMemoryBased, "FULL", {"limits.chunk_bytes=512"});
