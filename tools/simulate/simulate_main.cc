@@ -44,6 +44,10 @@ int Main(int argc, char** argv) {
        "10^9 bytes of gradients per second that each shard adds up; default: the config's "
        "server_gbps, otherwise no limit",
        &options.shard_gbytes_per_second},
+      {"latency_us", "TIME",
+       "how long a message takes to arrive after it has passed the links, and to be taken up, in "
+       "microseconds; default: 0",
+       &options.latency_us},
       {"mtu", "BYTES", "size of an IP packet; default: 1500", &options.framing.mtu},
       {"cable", "",
        "counts the preamble, check sequence and gap of each frame, which a cable carries and "
@@ -60,10 +64,10 @@ int Main(int argc, char** argv) {
       FormatFlag(&format),
   };
   if (const auto code = StartProgram("simulate", kUsage, flags, argc, argv)) return *code;
-  const absl::Status simulable = CheckSimulation(simulation, format == "json");
-  if (!simulable.ok()) return PrintError(simulable, kUsageError);
   const absl::StatusOr<PlannedConfig> config = LoadConfig(options);
   if (!config.ok()) return PrintError(config.status(), kUsageError);
+  const absl::Status simulable = CheckSimulation(simulation, *config, format == "json");
+  if (!simulable.ok()) return PrintError(simulable, kUsageError);
   absl::StatusOr<ClusterRates> rates = RatesOf(options, *config);
   if (!rates.ok()) return PrintError(rates.status(), kUsageError);
   // The device has been checked with the config.

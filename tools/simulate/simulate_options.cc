@@ -30,6 +30,37 @@ std::string ShardsOverride(const PlannedConfig& config, int count) {
   return absl::StrCat("shard=[", absl::StrJoin(shards, ", "), "]");
 }
 
+// Returns the override of ring.address that gives a ring `count` workers.
+std::string RingOverride(const Config& config, int count) {
+  std::vector<std::string> addresses;
+  for (int i = 0; i < count; ++i) {
+    addresses.push_back(i < config.proto().ring().address_size()
+                            ? absl::StrCat("\"", config.proto().ring().address(i), "\"")
+                            : absl::StrCat("\"simulated-", i, ":1\""));
+  }
+  return absl::StrCat("ring.address=[", absl::StrJoin(addresses, ", "), "]");
+}
+
+// Refuses flags for machines that do not exist.
+absl::Status CheckMachines(const SimulateOptions& options, const PlannedConfig& config) {
+  const auto refuse = [](const char* flag, const char* why, const char* allowed) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("--", flag, ": has no effect ", why, ", allowed: ", allowed));
+  };
+  constexpr char kInRing[] = "with topology RING, which has no shards";
+  if (config.is_ring() && !options.shard_link_gbps.empty()) {
+    return refuse("shard_link_gbps", kInRing, "--worker_link_gbps");
+  }
+  if (config.is_ring() && options.shard_gbytes_per_second) {
+    return refuse("shard_gbytes_per_second", kInRing, "none");
+  }
+  if (config.proto().colocated() && !options.shard_link_gbps.empty()) {
+    return refuse("shard_link_gbps", "with colocated, where shards have their workers' links",
+                  "--worker_link_gbps");
+  }
+  return absl::OkStatus();
+}
+
 // Writes the number of each "INDEX:NUMBER" to values[INDEX].
 absl::Status SetEach(const std::string& flag, const std::string& what,
                      const std::vector<std::string>& texts, std::vector<double>* values) {
@@ -65,8 +96,7 @@ absl::StatusOr<PlannedConfig> LoadConfig(const SimulateOptions& options) {
   const auto load = [&] {
     absl::StatusOr<PlannedConfig> config = PlannedConfig::Load(options.config, overrides);
     if (config.ok()) {
-      absl::Status usable = config->CheckOwnModel();
-      usable.Update(config->CheckHasShards());
+      const absl::Status usable = config->CheckOwnModel();
       if (!usable.ok()) config = usable;
     }
     if (config.ok()) return config;
@@ -81,6 +111,11 @@ absl::StatusOr<PlannedConfig> LoadConfig(const SimulateOptions& options) {
   if (!options.workers.empty()) {
     override_by(absl::StrCat("--workers=", options.workers),
                 absl::StrCat("workers=", options.workers));
+    const absl::StatusOr<Config> file = Config::Load(options.config, options.overrides);
+    int workers;
+    if (file.ok() && file->is_ring() && absl::SimpleAtoi(options.workers, &workers)) {
+      overrides.push_back(RingOverride(*file, workers));
+    }
   }
   if (options.shards.empty()) return load();
   int shards;
@@ -89,6 +124,10 @@ absl::StatusOr<PlannedConfig> LoadConfig(const SimulateOptions& options) {
         absl::StrCat("--shards: is \"", options.shards, "\", allowed: 1 to ", kMaxShards));
   }
   ASSIGN_OR_RETURN(const PlannedConfig config, load());
+  if (config.is_ring()) {
+    return absl::InvalidArgumentError(
+        "--shards: has no effect with topology RING, which has no shards, allowed: none");
+  }
   override_by(absl::StrCat("--shards=", options.shards), ShardsOverride(config, shards));
   return load();
 }
@@ -98,7 +137,9 @@ absl::StatusOr<ClusterRates> RatesOf(const SimulateOptions& options, const Plann
     return absl::InvalidArgumentError(absl::StrCat("--mtu: is ", options.framing.mtu, ", allowed: ",
                                                    Framing::kMinMtu, " to ", Framing::kMaxMtu));
   }
+  RETURN_IF_ERROR(CheckMachines(options, config));
   ClusterRates rates = ConfiguredRates(config.proto(), options.link_gbps);
+  rates.latency_seconds = options.latency_us.value_or(0) * 1e-6;
   if (options.shard_gbytes_per_second) {
     rates.shard_processing.assign(config.shards(), *options.shard_gbytes_per_second * 1e9);
   }
@@ -106,6 +147,9 @@ absl::StatusOr<ClusterRates> RatesOf(const SimulateOptions& options, const Plann
       SetEach("worker_link_gbps", "rank", options.worker_link_gbps, &rates.worker_link));
   RETURN_IF_ERROR(SetEach("shard_link_gbps", "shard", options.shard_link_gbps, &rates.shard_link));
   RETURN_IF_ERROR(SetEach("slow_worker", "rank", options.slow_worker, &rates.worker_slowdown));
+  if (config.proto().colocated()) {
+    std::copy_n(rates.worker_link.begin(), config.shards(), rates.shard_link.begin());
+  }
   ConvertLinks(options.framing, &rates);
   return rates;
 }
@@ -123,7 +167,8 @@ absl::Status CheckSlowWorkers(const SimulateOptions& options, const PlannedConfi
                    "--set=compute.emulated.device=DEVICE"));
 }
 
-absl::Status CheckSimulation(const SimulationOptions& simulation, bool json) {
+absl::Status CheckSimulation(const SimulationOptions& simulation, const PlannedConfig& config,
+                             bool json) {
   for (const auto& [flag, value] : {std::pair("iterations", simulation.iterations),
                                     std::pair("representatives", simulation.representatives)}) {
     if (value >= 1) continue;
@@ -135,7 +180,12 @@ absl::Status CheckSimulation(const SimulationOptions& simulation, bool json) {
     return absl::InvalidArgumentError(absl::StrCat("--timeline: is ", bins, ", allowed: 1 to ",
                                                    kMaxTimelineBins, ", or 0 for none"));
   }
-  if (bins == 0 || json) return absl::OkStatus();
+  if (bins == 0) return absl::OkStatus();
+  if (config.is_ring()) {
+    return absl::InvalidArgumentError(
+        "--timeline: has no effect with topology RING, which has no shards, allowed: none");
+  }
+  if (json) return absl::OkStatus();
   return absl::InvalidArgumentError(
       "--timeline: has no effect on the table, allowed: with --format=json");
 }

@@ -30,17 +30,19 @@ struct SimulateOptions {
   std::vector<std::string> slow_worker;       // "RANK:FACTOR"
   // The speed of every shard, above 0. It replaces the config's server_gbps.
   std::optional<double> shard_gbytes_per_second;
+  std::optional<double> latency_us;  // of a message, in microseconds, above 0; default: 0
   Framing framing;
 };
 
-// Loads the config with the numbers of workers and shards of the flags. Shards that the file does
-// not have get addresses that nobody can reach. Errors: INVALID_ARGUMENT, which names the flag or
-// the field.
+// Loads the config with the numbers of workers and shards of the flags. Shards, and workers of a
+// ring, that the file does not have get addresses that nobody can reach. Errors: INVALID_ARGUMENT,
+// which names the flag or the field.
 absl::StatusOr<PlannedConfig> LoadConfig(const SimulateOptions& options);
 
-// Returns the rates of the config's machines as the flags say.
-// Errors: INVALID_ARGUMENT, which names the flag, if the rate or factor of one machine is not a
-// number above 0, or a rank or shard does not exist or is given twice.
+// Returns the rates of the config's machines as the flags say. A shard on a worker's host has the
+// worker's link. Errors: INVALID_ARGUMENT, which names the flag, if the rate or factor of one
+// machine is not a number above 0, or a rank or shard does not exist, has no link of its own, or is
+// given twice.
 absl::StatusOr<ClusterRates> RatesOf(const SimulateOptions& options, const PlannedConfig& config);
 
 // Refuses slow workers if they would have no effect.
@@ -49,8 +51,9 @@ absl::Status CheckSlowWorkers(const SimulateOptions& options, const PlannedConfi
                               absl::Span<const LayerTime> layer_times);
 
 // Errors: INVALID_ARGUMENT, which names the flag, if an option is out of range, or if there is a
-// timeline but `json` is false, because only the JSON has it.
-absl::Status CheckSimulation(const SimulationOptions& simulation, bool json);
+// timeline in a ring, which has no shards, or without `json`, which alone has it.
+absl::Status CheckSimulation(const SimulationOptions& simulation, const PlannedConfig& config,
+                             bool json);
 
 }  // namespace evenshard
 

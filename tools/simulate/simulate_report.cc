@@ -41,8 +41,12 @@ const char* TermKindName(BoundTerm::Kind kind) {
       return "WORKER_LINK";
     case BoundTerm::kShardIn:
       return "SHARD_IN";
-    default:
+    case BoundTerm::kShardOut:
       return "SHARD_OUT";
+    case BoundTerm::kHostIn:
+      return "HOST_IN";
+    default:
+      return "HOST_OUT";
   }
 }
 
@@ -63,9 +67,24 @@ std::string TermText(const SimulateResult& result) {
       return transfer("push", " into shard ");
     case BoundTerm::kShardOut:
       return transfer("pull", " out of shard ");
+    case BoundTerm::kHostIn:
+      return transfer("exchange", " into the host of worker and shard ");
+    case BoundTerm::kHostOut:
+      return transfer("exchange", " out of the host of worker and shard ");
     default:
       return transfer(IsSequential(result) ? "push and pull" : "exchange", " of worker ");
   }
+}
+
+std::string SchemeName(const PlannedConfig& config) {
+  return config.is_ring() ? "RING" : PartitionName(config.plan_choice().partition);
+}
+
+// "8 workers, 4 shards on their hosts", "8 workers".
+std::string MachinesText(const PlannedConfig& config) {
+  return absl::StrCat(config.workers(), " workers",
+                      config.is_ring() ? "" : absl::StrCat(", ", config.shards(), " shards"),
+                      config.proto().colocated() ? " on their hosts" : "");
 }
 
 int BusiestWorker(const SimulateResult& result) {
@@ -87,15 +106,15 @@ std::string SimulateText(const SimulateResult& result) {
   const Simulation& simulation = result.simulation;
   const double iterations = simulation.iteration_seconds.size();
   std::string text = absl::StrFormat(
-      "%s, %s, %s, %s: %d workers, %d shards\n\n"
+      "%s, %s, %s, %s: %s\n\n"
       "iteration   %s (bound %s, efficiency %s)\n"
       "bound by    %s\n"
       "parts       compute %s, push %s, pull %s%s\n"
       "each        ",
-      config.model().name(), absl::AsciiStrToLower(PartitionName(config.plan_choice().partition)),
+      config.model().name(), absl::AsciiStrToLower(SchemeName(config)),
       absl::AsciiStrToLower(ExchangeConfig::Schedule_Name(config.proto().exchange().schedule())),
       absl::AsciiStrToLower(Update::Policy_Name(config.proto().update().policy())),
-      config.workers(), config.shards(), FormatSeconds(simulation.steady_seconds()),
+      MachinesText(config), FormatSeconds(simulation.steady_seconds()),
       FormatSeconds(result.bound.iteration_seconds()), FormatPercent(Efficiency(result)),
       TermText(result), FormatSeconds(result.bound.compute_seconds),
       FormatSeconds(result.bound.push_seconds), FormatSeconds(result.bound.pull_seconds),
@@ -161,7 +180,8 @@ std::string SimulateJson(const SimulateResult& result) {
   }
   const BoundTerm& term = result.bound.term;
   Json json = {{"model", config.model().name()},
-               {"scheme", PartitionName(config.plan_choice().partition)},
+               {"scheme", SchemeName(config)},
+               {"colocated", config.proto().colocated()},
                {"schedule", ExchangeConfig::Schedule_Name(config.proto().exchange().schedule())},
                {"device", PredictedDevice(config.proto())},
                {"policy", Update::Policy_Name(config.proto().update().policy())},

@@ -76,6 +76,59 @@ TEST_CASE("the config's rates are its shards', and flags for all shards replace 
   CHECK(MustGetRates(options, config).worker_link[0] == Approx(0.125e9 * kPayloadShare));
 }
 
+TEST_CASE("a shard on a worker's host has the link of the worker, also from flags") {
+  const PlannedConfig config = ClusterConfigOf(3, 2, kMemoryBased, "FULL", {"colocated=true"});
+  SimulateOptions options;
+  options.worker_link_gbps = {"1:1", "2:2.5"};
+  const ClusterRates rates = MustGetRates(options, config);
+  CHECK(rates.worker_link[0] == Approx(1.25e9 * kPayloadShare));
+  CHECK(rates.worker_link[1] == Approx(0.125e9 * kPayloadShare));
+  CHECK(rates.shard_link == std::vector<double>{rates.worker_link[0], rates.worker_link[1]});
+  options.shard_link_gbps = {"0:1"};
+  CHECK(RatesOf(options, config).status().message() ==
+        "--shard_link_gbps: has no effect with colocated, where shards have their workers' links, "
+        "allowed: --worker_link_gbps");
+}
+
+TEST_CASE("flags for shards are refused for a ring, and messages have a latency if one is given") {
+  const PlannedConfig config = RingConfigOf(3, "FULL");
+  SimulateOptions options;
+  CHECK(MustGetRates(options, config).latency_seconds == 0);
+  options.latency_us = 250;
+  CHECK(MustGetRates(options, config).latency_seconds == Approx(250e-6));
+  options.shard_link_gbps = {"0:1"};
+  CHECK(RatesOf(options, config).status().message() ==
+        "--shard_link_gbps: has no effect with topology RING, which has no shards, allowed: "
+        "--worker_link_gbps");
+  options.shard_link_gbps.clear();
+  options.shard_gbytes_per_second = 1;
+  CHECK(RatesOf(options, config).status().message() ==
+        "--shard_gbytes_per_second: has no effect with topology RING, which has no shards, "
+        "allowed: none");
+  CHECK(CheckSimulation({.timeline_bins = 5}, config, true).message() ==
+        "--timeline: has no effect with topology RING, which has no shards, allowed: none");
+}
+
+TEST_CASE("a ring gets as many workers as asked for, and no shards") {
+  const ScratchFolder folder;
+  SimulateOptions options;
+  options.config = folder.Write("run.textproto", RingConfigOf(3, "FULL").proto().DebugString());
+  options.workers = "70";
+  const absl::StatusOr<PlannedConfig> config = LoadConfig(options);
+  INFO(config.status().message());
+  REQUIRE(config.ok());
+  CHECK(config->workers() == 70);
+  CHECK(config->proto().ring().address(0) == "worker:0");
+  options.workers = "2";
+  CHECK(LoadConfig(options)->workers() == 2);
+  options.workers = "0";
+  CHECK(absl::StrContains(LoadConfig(options).status().message(), "workers: is 0"));
+  options.workers = "";
+  options.shards = "2";
+  CHECK(LoadConfig(options).status().message() ==
+        "--shards: has no effect with topology RING, which has no shards, allowed: none");
+}
+
 TEST_CASE("impossible rates, factors and ranks are refused, and the error names the flag") {
   SimulateOptions options;
   options.framing.mtu = 52;

@@ -16,10 +16,10 @@ struct Result {
   std::string output;
 };
 
-Result Simulate(const std::vector<std::string>& flags) {
+Result Simulate(const std::vector<std::string>& flags,
+                const PlannedConfig& run = ClusterConfigOf(2, 2, kMemoryBased, "FULL")) {
   const ScratchFolder folder;
-  const std::string config = folder.Write(
-      "run.textproto", ClusterConfigOf(2, 2, kMemoryBased, "FULL").proto().DebugString());
+  const std::string config = folder.Write("run.textproto", run.proto().DebugString());
   std::vector<std::string> command = {"tools/simulate/simulate", "--config=" + config};
   command.insert(command.end(), flags.begin(), flags.end());
   Program program(command);
@@ -88,6 +88,26 @@ TEST_CASE("the JSON says what decides the bound, and has a timeline on demand") 
   CHECK(sequential["in_step_seconds"].get<double>() ==
         Approx(2 * sequential["bound_seconds"].get<double>()));
   CHECK_FALSE(sequential.contains("timeline"));
+}
+
+TEST_CASE("simulate says how long a ring takes, and shards on the workers' hosts") {
+  const Result ring = Simulate({"--workers=4"}, RingConfigOf(3, "FULL"));
+  INFO(ring.output);
+  CHECK(ring.code == 0);
+  CHECK(absl::StrContains(ring.output, "custom, ring, full, sync: 4 workers\n"));
+  CHECK(absl::StrContains(ring.output, "to exchange all layers of worker 0"));
+  const Result hosts = Simulate({"--set=colocated=true", "--format=json"});
+  CHECK(hosts.code == 0);
+  const auto json = nlohmann::json::parse(hosts.output, nullptr, false);
+  REQUIRE_FALSE(json.is_discarded());
+  CHECK(json["colocated"] == true);
+  CHECK(json["bound"]["term"]["kind"] == "HOST_IN");
+  const Result ring_json = Simulate({"--format=json"}, RingConfigOf(3, "FULL"));
+  const auto parsed = nlohmann::json::parse(ring_json.output, nullptr, false);
+  REQUIRE_FALSE(parsed.is_discarded());
+  CHECK(parsed["scheme"] == "RING");
+  CHECK(parsed["shards"].empty());
+  CHECK(parsed["bound"]["term"]["kind"] == "WORKER_LINK");
 }
 
 TEST_CASE("simulate refuses impossible arguments and says what is allowed") {

@@ -4,19 +4,17 @@
 #include <utility>
 #include <vector>
 
-#include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "common/base/text.h"
-#include "common/placement/device_profile.h"
 #include "tools/psctl/report/plan_report.h"
+#include "tools/psctl/report/prediction_text.h"
 
 namespace evenshard {
 namespace {
 
 constexpr size_t kHoldsWidth = 48;
 constexpr size_t kHoldsShown = 16;
-constexpr char kIndent[] = "               ";
 
 bool HasRates(const PlanReport& report) { return report.shards.front().gbps > 0; }
 
@@ -54,33 +52,26 @@ std::string WorstStretchText(const Model& model, const PlanReport& report) {
   const std::string& last = model.layers()[stretch.last_layer].name;
   return absl::StrFormat(
       "worst stretch  shard %d carries %.2f times its share\n%s(of %s, %s)\n", stretch.shard,
-      stretch.ratio, kIndent,
+      stretch.ratio, kFindingIndent,
       stretch.first_layer == stretch.last_layer ? first : absl::StrCat(first, " .. ", last),
       FormatBytes(FloatBytes(stretch.elements)));
 }
 
 // Returns the links that the prediction assumes; the table has those of shards that differ.
-std::string Links(const PlanReport& report) {
+std::string Links(const PlannedConfig& config, const PlanReport& report) {
   const double workers = report.worker_link_gbps;
   const bool equal = std::all_of(report.shards.begin(), report.shards.end(),
                                  [&](const ShardLoad& load) { return load.link_gbps == workers; });
-  return absl::StrFormat("%s of %g Gb/s", equal ? "links" : "workers' links", workers);
+  return absl::StrFormat("%s of %g Gb/s%s", equal ? "links" : "workers' links", workers,
+                         config.proto().colocated() ? ", shards on workers' hosts" : "");
 }
 
 std::string Prediction(const PlannedConfig& config, const PlanReport& report) {
-  const ClusterConfig& proto = config.proto();
-  return absl::StrCat(
-      "predicted      ", FormatSeconds(report.predicted_seconds), " per iteration, bound ",
-      FormatSeconds(report.bound_seconds), "\n", kIndent, "(",
-      absl::AsciiStrToLower(ExchangeConfig::Schedule_Name(proto.exchange().schedule())), ", ",
-      absl::AsciiStrToLower(Update::Policy_Name(proto.update().policy())),
-      config.clips_mean() ? ", clipped by norm, " : ", ",
-      report.computes ? absl::StrCat(report.device, ", batch ", proto.training().batch_size(), ", ")
-                      : "",
-      Links(report), ")\n",
-      report.computes
-          ? ""
-          : absl::StrCat(kIndent, "(the exchange alone: ", NoComputeReason(proto), ")\n"));
+  return PredictionText(config, {.seconds = report.predicted_seconds,
+                                 .bound_seconds = report.bound_seconds,
+                                 .computes = report.computes,
+                                 .device = report.device,
+                                 .links = Links(config, report)});
 }
 
 // Returns what AUTO weighed, or nothing for other schemes.
@@ -111,8 +102,8 @@ std::string Encodings(const PlanReport& report) {
     absl::StrAppendFormat(&text,
                           "%-15s%s, %.3g bits each, pay on links of up to %.2g Gb/s\n"
                           "%s(coding takes %.2g ns each here, with one thread)\n",
-                          encoded.what, encoded.encoding, cost.bits, cost.pays_below_gbps, kIndent,
-                          cost.encode_nanoseconds + cost.decode_nanoseconds);
+                          encoded.what, encoded.encoding, cost.bits, cost.pays_below_gbps,
+                          kFindingIndent, cost.encode_nanoseconds + cost.decode_nanoseconds);
   }
   return text;
 }
@@ -123,8 +114,8 @@ std::string Findings(const PlannedConfig& config, const PlanReport& report) {
       absl::StrFormat("bottleneck     shard %d, %.2f times its load in a balanced plan\n"
                       "%s(%s is %s of it)\n"
                       "busiest link   %s each way per iteration\n",
-                      report.bottleneck, report.ratio_to_balanced, kIndent, busiest.largest_layer,
-                      FormatPercent(busiest.largest_layer_share),
+                      report.bottleneck, report.ratio_to_balanced, kFindingIndent,
+                      busiest.largest_layer, FormatPercent(busiest.largest_layer_share),
                       FormatBytes(report.busiest_link_bytes)),
       Encodings(report), WorstStretchText(config.model(), report), Prediction(config, report),
       Alternatives(config.plan_choice()));

@@ -2,23 +2,26 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
-#include "common/base/status_macros.h"
 #include "common/base/text.h"
+#include "common/placement/device_profile.h"
 #include "common/placement/ring_plan.h"
+#include "common/placement/simulator/bound.h"
+#include "common/placement/simulator/cluster_rates.h"
+#include "common/placement/simulator/simulator.h"
 #include "common/wire/chunk_codec.h"
 #include "common/wire/encoding.h"
 #include "nlohmann/json.hpp"
+#include "tools/psctl/report/prediction_text.h"
 
 namespace evenshard {
 namespace {
 
 using Json = nlohmann::ordered_json;
 
-constexpr double kDefaultGbps = 10;
-constexpr double kBytesPerGigabit = 125e6;
 constexpr size_t kBucketsShown = 24;
 
 // "fc2 .. fc3", "fc6".
@@ -36,10 +39,10 @@ struct Traffic {
   int64_t all() const { return sums + parameters; }
 };
 
-Traffic TrafficOf(const PlannedConfig& config, const RingPlan& plan, int rank) {
+Traffic TrafficOf(const PlannedConfig& config, int rank) {
   const ExchangeConfig& exchange = config.proto().exchange();
   Traffic traffic;
-  for (const RingSegment& segment : plan.segments()) {
+  for (const RingSegment& segment : config.ring_plan().segments()) {
     if (segment.part != rank) {
       traffic.sums += EncodedBytes(exchange.gradient_encoding(), segment.size);
     }
@@ -50,38 +53,40 @@ Traffic TrafficOf(const PlannedConfig& config, const RingPlan& plan, int rank) {
   return traffic;
 }
 
-// A ring that is planned, with what is said of it.
+// What is said of a ring beside its plan.
 struct Report {
-  RingPlan plan;
   std::vector<Traffic> sent;  // by rank
   int64_t most_sent = 0;
   double link_gbps = 0;
-  // What the busiest link needs for its bytes each way, without overheads and computing.
-  double bound_seconds = 0;
+  PredictedTime predicted;
 };
 
-absl::StatusOr<Report> MakeReport(const PlannedConfig& config, std::optional<double> link_gbps) {
-  ASSIGN_OR_RETURN(RingPlan plan,
-                   RingPlan::Create(config.model(), RingPlan::OptionsOf(config.proto())));
-  Report report = {.plan = std::move(plan)};
+Report MakeReport(const PlannedConfig& config, std::optional<double> link_gbps) {
+  Report report;
   for (int rank = 0; rank < config.workers(); ++rank) {
-    report.sent.push_back(TrafficOf(config, report.plan, rank));
+    report.sent.push_back(TrafficOf(config, rank));
     report.most_sent = std::max(report.most_sent, report.sent.back().all());
   }
-  const ClusterConfig& proto = config.proto();
-  report.link_gbps =
-      link_gbps.value_or(proto.has_worker_link_gbps() ? proto.worker_link_gbps() : kDefaultGbps);
-  report.bound_seconds =
-      static_cast<double>(report.most_sent) / (report.link_gbps * kBytesPerGigabit);
+  ClusterRates rates = ConfiguredRates(config.proto(), link_gbps);
+  report.link_gbps = rates.worker_link.front();  // a config has one rate for all workers
+  ConvertLinks(Framing(), &rates);
+  // The device has been checked with the config.
+  const std::vector<LayerTime> times = *PredictedLayerTimes(config.model(), config.proto());
+  const Bound bound = BoundOf(config.planned_run(), rates, times);
+  report.predicted = {.seconds = Predict(config.planned_run(), rates, times).iteration_seconds,
+                      .bound_seconds = bound.iteration_seconds(),
+                      .computes = bound.compute_seconds > 0,
+                      .device = PredictedDevice(config.proto()),
+                      .links = absl::StrFormat("links of %g Gb/s", report.link_gbps)};
   return report;
 }
 
 }  // namespace
 
-absl::StatusOr<std::string> RingPlanText(const std::string& name, const PlannedConfig& config,
-                                         std::optional<double> link_gbps) {
-  ASSIGN_OR_RETURN(const Report report, MakeReport(config, link_gbps));
-  const RingPlan& plan = report.plan;
+std::string RingPlanText(const std::string& name, const PlannedConfig& config,
+                         std::optional<double> link_gbps) {
+  const Report report = MakeReport(config, link_gbps);
+  const RingPlan& plan = config.ring_plan();
   std::string text =
       absl::StrCat(name, "\n", config.model().name(), " in a ring of ", config.workers(),
                    " workers\n", FormatCount(config.model().parameter_count()), " parameters, ",
@@ -107,18 +112,15 @@ absl::StatusOr<std::string> RingPlanText(const std::string& name, const PlannedC
     absl::StrAppend(&text, plan.buckets().size() - kBucketsShown,
                     " more buckets with --format=json\n");
   }
-  absl::StrAppend(&text,
-                  absl::StrFormat("\nEach link carries at most %s each way in an iteration, which "
-                                  "takes %s at %g Gb/s.\n",
-                                  FormatBytes(static_cast<double>(report.most_sent)),
-                                  FormatSeconds(report.bound_seconds), report.link_gbps));
+  absl::StrAppend(&text, "\nbusiest link   ", FormatBytes(static_cast<double>(report.most_sent)),
+                  " each way per iteration\n", PredictionText(config, report.predicted));
   return text;
 }
 
-absl::StatusOr<std::string> RingPlanJson(const std::string& name, const PlannedConfig& config,
-                                         std::optional<double> link_gbps) {
-  ASSIGN_OR_RETURN(const Report report, MakeReport(config, link_gbps));
-  const RingPlan& plan = report.plan;
+std::string RingPlanJson(const std::string& name, const PlannedConfig& config,
+                         std::optional<double> link_gbps) {
+  const Report report = MakeReport(config, link_gbps);
+  const RingPlan& plan = config.ring_plan();
   Json workers = Json::array();
   for (int rank = 0; rank < config.workers(); ++rank) {
     workers.push_back({{"worker", rank},
@@ -148,7 +150,9 @@ absl::StatusOr<std::string> RingPlanJson(const std::string& name, const PlannedC
                {"config_fingerprint", absl::StrFormat("%016x", config.fingerprint())},
                {"busiest_link_bytes_each_way", report.most_sent},
                {"worker_link_gbps", report.link_gbps},
-               {"bound_seconds", report.bound_seconds},
+               {"device", report.predicted.device},
+               {"predicted_seconds", report.predicted.seconds},
+               {"bound_seconds", report.predicted.bound_seconds},
                {"ring", std::move(workers)},
                {"buckets", std::move(buckets)}};
   return Json{{"plans", Json::array({std::move(ring)})}}.dump(2, ' ', false,

@@ -4,18 +4,17 @@
 #include <optional>
 #include <string>
 
-#include "absl/status/statusor.h"
 #include "common/placement/planned_config.h"
 
 namespace evenshard {
 
-// What psctl plan says of a ring: its buckets, the part of each worker, and the bytes that pass
-// through each link in an iteration. `link_gbps` (10^9 bits per second) takes the place of the
-// config's worker_link_gbps. REQUIRES: config.is_ring(). Errors: those of RingPlan::Create.
-absl::StatusOr<std::string> RingPlanText(const std::string& name, const PlannedConfig& config,
-                                         std::optional<double> link_gbps);
-absl::StatusOr<std::string> RingPlanJson(const std::string& name, const PlannedConfig& config,
-                                         std::optional<double> link_gbps);
+// What psctl plan says of a ring: its buckets, the part of each worker, the bytes that pass through
+// each link in an iteration, and the time that it is predicted to take. `link_gbps` (10^9 bits per
+// second) takes the place of the config's worker_link_gbps. REQUIRES: config.is_ring().
+std::string RingPlanText(const std::string& name, const PlannedConfig& config,
+                         std::optional<double> link_gbps);
+std::string RingPlanJson(const std::string& name, const PlannedConfig& config,
+                         std::optional<double> link_gbps);
 
 }  // namespace evenshard
 
