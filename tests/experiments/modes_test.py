@@ -100,11 +100,11 @@ class ModesTest(unittest.TestCase):
             with self.subTest(mode):
                 self.assertEqual(row["iterations"], " ".join(3 * [str(iterations)]))
                 self.assertGreater(float(row["final_accuracy"]), 70)
-                self.assertGreater(float(row["seconds_to_accuracy"]), 0)
+                self.assertGreaterEqual(float(row["seconds_to_accuracy"]), 0)
                 self.assertGreater(int(row["stops"]), 0)
         moved = {mode: int(row["bytes_per_worker"]) for mode, row in rows.items()}
         self.assertEqual(moved["SYNC"], moved["one master"])
-        self.assertAlmostEqual(moved["ring"] / moved["SYNC"], 2 * 2 / 3 / 2 * 1, delta=0.02)
+        self.assertAlmostEqual(moved["ring"] / moved["SYNC"], 2 * 2 / 3, delta=0.02)
         self.assertAlmostEqual(moved["local steps"] / moved["SYNC"], 1 / 8, delta=0.02)
         for name in ("time_to_accuracy", "accuracy_over_time_stopping",
                      "accuracy_over_bytes_stopping", "where_time_goes_stopping"):
@@ -123,14 +123,14 @@ class ModesTest(unittest.TestCase):
 
     def test_what_is_wrong_is_refused_before_anything_runs(self):
         for arguments, config, problem in (
-            ([], _CONFIG.replace("steps: 8", "steps: 0"), r"m\.textproto:26: mode\[1\]: local"
+            ([], _CONFIG.replace("steps: 8", "steps: 0"), r"m\.textproto:23: mode\[1\]: local"
              r" steps: its config, line \d+: local\.steps: is 0"),
             (["--only=nothing"], _CONFIG, '--only: is "nothing", which is in no training\'s name,'
              " allowed: part of one, such as sync-stopping-1gbps-seed1"),
             (["--only=("], _CONFIG, r'--only: is "\(", which is no regular expression'),
-            ([], _CONFIG.replace("max_pool { kernel: 2 }", "dropout { rate: 0.5 }"),
+            ([], _CONFIG.replace("max_pool { kernel: 2 }", "dropout { p: 0.5 }"),
              "cluster.model: has a layer of kind dropout, allowed: conv, linear, relu, max_pool"),
-            ([], _CONFIG.replace('"labels"', '"nowhere"'), "nowhere"),
+            ([], _CONFIG.replace('"test_labels"', '"nowhere"'), "No such file .*nowhere"),
         ):
             with self.subTest(problem):
                 code, _, complaints = self.modes(*arguments, config=config)
@@ -140,8 +140,7 @@ class ModesTest(unittest.TestCase):
 
     def test_a_training_that_fails_is_told_and_the_same_command_goes_on(self):
         code, _, complaints = self.modes("--only=^sync", config=_CONFIG.replace(
-            "epochs: 4", "epochs: 4").replace("learning_rate: 0.01 }\n  training",
-                                              "learning_rate: 1e38 }\n  training"))
+            "learning_rate: 0.01 }\n  training", "learning_rate: 1e38 }\n  training"))
         self.assertEqual(code, 1)
         self.assertIn("the same command goes on", complaints)
         shutil.rmtree(self.out)
