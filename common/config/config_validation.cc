@@ -126,17 +126,12 @@ void ValidateQuorum(const ClusterConfig& config, FieldProblems* problems) {
                       absl::StrCat("1 to ", config.workers(), ", the number of workers"),
                       {"workers"});
   }
-  const auto refuse = [&](bool is_set, const char* field, const char* value, const char* allowed) {
-    if (!is_set || update.quorum() == config.workers()) return;
-    problems->Add(field, absl::StrCat("is ", value, " with policy QUORUM, ", allowed),
-                  {"update.policy", "update.quorum"});
-  };
-  refuse(config.model().has_from_workers(), "model.from_workers", "set",
-         "under which a worker whose gradient is dropped goes on at a later iteration, as the "
-         "`worker` program can and other programs cannot, allowed: with SYNC, SSP or ASYNC");
-  refuse(config.partition().scheme() == Partition::AUTO, "partition.scheme", "AUTO",
-         "which chooses by simulations of updates that wait for all workers, allowed: "
-         "LAYER_BASED, MEMORY_BASED, STRIPED");
+  if (!config.model().has_from_workers() || update.quorum() == config.workers()) return;
+  problems->Add("model.from_workers",
+                "is set with policy QUORUM, under which a worker whose gradient is dropped goes on "
+                "at a later iteration, as the `worker` program can and other programs cannot, "
+                "allowed: with SYNC, SSP or ASYNC",
+                {"update.policy", "update.quorum"});
 }
 
 void ValidateUpdate(const Update& update, FieldProblems* problems) {

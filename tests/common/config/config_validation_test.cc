@@ -104,6 +104,8 @@ TEST_CASE("QUORUM needs to know how many, and nothing else does") {
     return Valid(absl::StrReplaceAll(kConfig, {{"policy: SYNC", update}}));
   };
   CHECK(valid("policy: QUORUM quorum: 1 deterministic: true clip_global_norm: 1").has_quorum());
+  Valid(kConfig,
+        {"update={policy: QUORUM quorum: 1}", "partition.scheme=AUTO", "compute.profile=none"});
   const auto all = valid("policy: QUORUM quorum: 2 grace: 3 late: CARRY");
   CHECK_FALSE(all.has_quorum());
   CHECK(all.fingerprint() == valid("policy: SYNC").fingerprint());
@@ -456,7 +458,8 @@ TEST_CASE("rates are numbers above 0, those of shards for all of them or for non
 TEST_CASE("each shard on a worker's host needs a worker of its own") {
   CHECK(ErrorOfOverride("colocated=true") == "no error");
   CHECK(ErrorOf(kConfig, {"colocated=true", "workers=1"}) ==
-        "--set workers=1: colocated: is true with 2 shards and 1 workers, allowed: at most as many "
+        "--set colocated=true: colocated: is true with 2 shards and 1 workers, allowed: at most as "
+        "many "
         "shards as workers, since shard I is on the host of worker I");
 }
 
