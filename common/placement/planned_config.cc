@@ -180,6 +180,7 @@ void PlannedConfig::CompleteRing(const Model& model, FieldProblems* problems) {
   choice_.chunk_bytes = chunk.bytes;
   choice_.chunk_bytes_reason = std::move(chunk.reason);
   SetChunkLimits(chunk.bytes, proto_.mutable_limits());
+  proto_.mutable_limits()->clear_lead_bytes();  // which is about shards
   ValidateHeldBytes(proto_.limits(), problems);
   ValidateBuckets(proto_, problems);
   if (!problems->empty()) return;

@@ -18,6 +18,7 @@ struct Verb {
 
 constexpr Verb kVerbs[] = {
     {"plan", evenshard::PlanVerb, "predicts what each shard holds and moves, before anything runs"},
+    {"advise", evenshard::AdviseVerb, "predicts which way of training is the fastest on a cluster"},
     {"stats", evenshard::StatsVerb, "prints the statistics of the running shards"},
     {"view", evenshard::ViewVerb, "prints which process has which role in a run with recovery"},
     {"save", evenshard::SaveVerb, "writes the running shards' parameters to a file"},

@@ -30,15 +30,14 @@ std::string ShardsOverride(const PlannedConfig& config, int count) {
   return absl::StrCat("shard=[", absl::StrJoin(shards, ", "), "]");
 }
 
-// Returns the override of ring.address that gives a ring `count` workers.
+// Returns the override of the field `ring` that gives it `count` workers.
 std::string RingOverride(const Config& config, int count) {
-  std::vector<std::string> addresses;
-  for (int i = 0; i < count; ++i) {
-    addresses.push_back(i < config.proto().ring().address_size()
-                            ? absl::StrCat("\"", config.proto().ring().address(i), "\"")
-                            : absl::StrCat("\"simulated-", i, ":1\""));
+  RingConfig ring = config.proto().ring();
+  for (int i = ring.address_size(); i < count; ++i) {
+    ring.add_address(absl::StrCat("simulated-", i, ":1"));
   }
-  return absl::StrCat("ring.address=[", absl::StrJoin(addresses, ", "), "]");
+  while (ring.address_size() > std::max(count, 0)) ring.mutable_address()->RemoveLast();
+  return absl::StrCat("ring={", ring.ShortDebugString(), "}");
 }
 
 // Refuses flags for machines that do not exist.

@@ -11,6 +11,7 @@ inline constexpr int kPsctlUsage = 2;
 // The verbs of psctl. Each takes the arguments from its own name on, prints its result to standard
 // output and errors to standard error, and returns the exit code.
 int PlanVerb(int argc, const char* const* argv);
+int AdviseVerb(int argc, const char* const* argv);
 int StatsVerb(int argc, const char* const* argv);
 int ViewVerb(int argc, const char* const* argv);
 int SaveVerb(int argc, const char* const* argv);

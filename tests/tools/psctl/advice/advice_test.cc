@@ -1,0 +1,109 @@
+// Tests what is chosen, and how it is put into words, from made-up predictions.
+
+#include "tools/psctl/advice/advice.h"
+
+#include <catch2/catch.hpp>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace evenshard {
+namespace {
+
+using Kind = Candidate::Kind;
+
+Choice Made(Kind kind, const std::string& name, double images_per_second, int server_hosts = 0,
+            const std::string& difference = "") {
+  Choice choice;
+  choice.candidate.kind = kind;
+  choice.candidate.name = name;
+  choice.candidate.difference = difference;
+  choice.candidate.server_hosts = server_hosts;
+  choice.candidate.config.set_workers(kind == Kind::kAlone ? 1 : 8);
+  choice.candidate.config.mutable_exchange()->set_schedule(ExchangeConfig::FULL);
+  choice.images_per_second = images_per_second;
+  choice.bottleneck = kind == Kind::kAlone ? Bottleneck::kComputing : Bottleneck::kWorkerLink;
+  return choice;
+}
+
+std::vector<std::string> Names(const std::vector<Choice>& choices) {
+  std::vector<std::string> names;
+  for (const Choice& choice : choices) names.push_back(NameOf(choice.candidate));
+  return names;
+}
+
+TEST_CASE("choices are ranked by images per second, apart from what computes something else") {
+  Choice refused = Made(Kind::kRing, "ring", 0, 0, "INT8");
+  refused.refused = "no";
+  const Advice advice =
+      Rank({Made(Kind::kAlone, "one worker alone", 100), Made(Kind::kRing, "ring", 400), refused,
+            Made(Kind::kRing, "ring", 900, 0, "local steps"),
+            Made(Kind::kServers, "striped on 8 servers", 500, 8)});
+  CHECK(Names(advice.same) ==
+        std::vector<std::string>{"striped on 8 servers", "ring", "one worker alone"});
+  CHECK(Names(advice.changed) == std::vector<std::string>{"ring, local steps"});
+  CHECK(Names(advice.refused) == std::vector<std::string>{"ring, INT8"});
+  CHECK(advice.chosen == 0);
+  CHECK(
+      advice.sentence ==
+      "Take striped on 8 servers with the schedule FULL: 500 images/s, 5.00 times one worker "
+      "alone, limited by workers' links. It needs 8 hosts beside the workers'. ring gets 80% of "
+      "that, on 8 hosts in place of 16. With local steps, ring would get 900 images/s, 1.80 times "
+      "as many, but that computes something else.");
+}
+
+TEST_CASE("what is as fast with fewer hosts is taken") {
+  const auto chosen = [](double ring) {
+    const Advice advice =
+        Rank({Made(Kind::kServers, "striped on 8 servers", 500, 8),
+              Made(Kind::kServers, "striped on 4 servers", 495, 4), Made(Kind::kRing, "ring", ring),
+              Made(Kind::kAlone, "one worker alone", 100)});
+    return advice.same[advice.chosen].candidate.name;
+  };
+  CHECK(chosen(491) == "ring");
+  CHECK(chosen(480) == "striped on 4 servers");
+}
+
+TEST_CASE("one worker alone is taken if it is as fast") {
+  const Advice slower = Rank({Made(Kind::kAlone, "one worker alone", 100),
+                              Made(Kind::kRing, "ring", 50), Made(Kind::kServers, "one server", 20),
+                              Made(Kind::kRing, "ring", 700, 0, "local steps")});
+  CHECK(slower.same[slower.chosen].candidate.kind == Kind::kAlone);
+  CHECK(slower.sentence ==
+        "Take one worker alone: 100 images/s. 8 workers are slower: ring gets 50 images/s, limited "
+        "by workers' links. With local steps, ring would get 700 images/s, 7.00 times as many, but "
+        "that computes something else.");
+  const Advice equal =
+      Rank({Made(Kind::kRing, "ring", 101), Made(Kind::kAlone, "one worker alone", 100)});
+  CHECK(equal.same[equal.chosen].candidate.kind == Kind::kAlone);
+  CHECK(equal.sentence ==
+        "Take one worker alone: 100 images/s. 8 workers are no faster: ring gets 101 images/s, "
+        "limited by workers' links.");
+  CHECK(Rank({Made(Kind::kAlone, "one worker alone", 100)}).sentence ==
+        "Take one worker alone: 100 images/s. There are no others to exchange with.");
+}
+
+TEST_CASE("it is said if it does not matter where the parameters are") {
+  const Advice advice =
+      Rank({Made(Kind::kAlone, "one worker alone", 100),
+            Made(Kind::kServers, "striped on 8 servers", 790, 8),
+            Made(Kind::kOneMaster, "one master, worker 0", 770), Made(Kind::kRing, "ring", 780),
+            Made(Kind::kRing, "ring", 800, 0, "BFLOAT16")});
+  CHECK(advice.same[advice.chosen].candidate.name == "ring");
+  // A change that gains next to nothing is not mentioned.
+  CHECK(advice.sentence ==
+        "It does not matter where the parameters are: all 3 ways are within 5%, limited by "
+        "workers' links. Take ring: 780 images/s, 7.80 times one worker alone.");
+}
+
+TEST_CASE("the config as it is given stands beside the others, and is taken if it is the best") {
+  const Advice also = Rank({Made(Kind::kServers, "striped on 4 servers", 500, 4),
+                            Made(Kind::kAsGiven, "as in f", 500, 4)});
+  CHECK(also.same[also.chosen].candidate.name == "striped on 4 servers");
+  const Advice best = Rank({Made(Kind::kServers, "striped on 4 servers", 400, 4),
+                            Made(Kind::kAsGiven, "as in f", 500, 4)});
+  CHECK(best.same[best.chosen].candidate.name == "as in f");
+}
+
+}  // namespace
+}  // namespace evenshard

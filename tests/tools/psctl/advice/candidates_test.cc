@@ -1,0 +1,206 @@
+#include "tools/psctl/advice/candidates.h"
+
+#include <algorithm>
+#include <catch2/catch.hpp>
+#include <string>
+#include <vector>
+
+#include "common/placement/device_profile.h"
+#include "common/placement/planned_config.h"
+#include "common/placement/simulator/cluster_rates.h"
+#include "common/placement/simulator/simulator.h"
+#include "tools/psctl/advice/choice.h"
+
+namespace evenshard {
+namespace {
+
+constexpr char kRun[] = R"(
+  model {
+    input { channels: 50 height: 1 width: 1 }
+    layer { name: "front" linear { out_features: 400 } }
+    layer { name: "large" linear { out_features: 1000 } }
+    layer { name: "back" linear { out_features: 10 } }
+  }
+  partition { scheme: LAYER_BASED }
+  shard { address: "ps0:1" link_gbps: 5 }
+  shard { address: "ps1:1" link_gbps: 10 }
+  workers: 4
+  worker_link_gbps: 2
+  training { iterations: 1 }
+  compute { backend: EMULATED emulated { device: "rtx_2080_ti" } }
+)";
+
+AdviceCluster ClusterOf(const std::string& more, int server_hosts = 2) {
+  const absl::StatusOr<Config> config = Config::Parse(std::string(kRun) + more, "f");
+  INFO(config.status());
+  REQUIRE(config.ok());
+  return {.name = "f",
+          .has_file = true,
+          .config = config->proto(),
+          .server_hosts = server_hosts,
+          .latency_seconds = 1e-4};
+}
+
+Candidate Named(const std::vector<Candidate>& candidates, const std::string& name) {
+  const auto found = std::find_if(candidates.begin(), candidates.end(),
+                                  [&](const Candidate& each) { return NameOf(each) == name; });
+  CAPTURE(name);
+  REQUIRE(found != candidates.end());
+  return *found;
+}
+
+PlannedConfig MustPlan(const Candidate& candidate) {
+  absl::StatusOr<PlannedConfig> config =
+      PlannedConfig::Parse(candidate.config.DebugString(), candidate.name);
+  INFO(config.status());
+  REQUIRE(config.ok());
+  return *std::move(config);
+}
+
+TEST_CASE("parameters may be in every place, and a candidate is a valid config") {
+  std::vector<std::string> names;
+  for (const Candidate& candidate : Placements(ClusterOf("update { policy: SYNC }"))) {
+    names.push_back(candidate.name);
+    CHECK(candidate.difference.empty());
+    // Three layers are not enough for four shards of whole layers.
+    if (candidate.name == "layer-based on all workers") continue;
+    MustPlan(candidate);
+  }
+  CHECK(names ==
+        std::vector<std::string>{"one worker alone", "ring", "one master, worker 0",
+                                 "striped on 2 of the workers", "memory-based on 2 of the workers",
+                                 "layer-based on 2 of the workers", "striped on all workers",
+                                 "memory-based on all workers", "layer-based on all workers",
+                                 "one server", "striped on 2 servers", "memory-based on 2 servers",
+                                 "layer-based on 2 servers"});
+}
+
+TEST_CASE("servers have the addresses and links of the config, and as far as there are any") {
+  const AdviceCluster cluster = ClusterOf("update { policy: SYNC }", 4);
+  const Candidate four = Named(Placements(cluster), "striped on 4 servers");
+  CHECK(four.hosts() == 8);
+  CHECK(four.config.shard(0).address() == "ps0:1");
+  CHECK(four.config.shard(0).link_gbps() == 5);
+  CHECK(four.config.shard(3).address() == "127.0.0.1:50054");
+  CHECK(four.config.shard(3).link_gbps() == 10);
+  CHECK(four.config.worker_link_gbps() == 2);
+  for (const Candidate& candidate : Placements(ClusterOf("update { policy: SYNC }", 0))) {
+    CHECK(candidate.server_hosts == 0);
+  }
+}
+
+TEST_CASE("shards on the workers' hosts have the workers' links") {
+  const AdviceCluster cluster = ClusterOf("update { policy: SYNC }");
+  const Candidate all = Named(Placements(cluster), "striped on all workers");
+  CHECK(all.config.colocated());
+  CHECK(all.config.shard_size() == 4);
+  CHECK(all.hosts() == 4);
+  CHECK_FALSE(all.config.shard(0).has_link_gbps());
+  CHECK(all.config.worker_link_gbps() == 2);
+}
+
+TEST_CASE("one worker alone is the fastest one") {
+  AdviceCluster cluster = ClusterOf("update { policy: SYNC }");
+  for (const double slowdown : {3.0, 2.0, 1.5, 4.0}) {
+    cluster.config.mutable_compute()->mutable_emulated()->add_worker_slowdown(slowdown);
+  }
+  const Candidate alone = Placements(cluster).front();
+  CHECK(alone.config.workers() == 1);
+  REQUIRE(alone.config.compute().emulated().worker_slowdown_size() == 1);
+  CHECK(alone.config.compute().emulated().worker_slowdown(0) == 1.5);
+  CHECK(alone.hosts() == 1);
+}
+
+TEST_CASE("placements compute what SYNC does, whatever the config says") {
+  const AdviceCluster cluster = ClusterOf(
+      "update { policy: ASYNC clip_value: 2 asynchrony { rate: CONSTANT } }"
+      "exchange { gradient_encoding: INT8 error_feedback: true }"
+      "local { steps: 4 optimizer { kind: ADAMW } clip_global_norm: 3 }");
+  const ClusterConfig config = Named(Placements(cluster), "one server").config;
+  CHECK(config.update().policy() == Update::SYNC);
+  CHECK_FALSE(config.update().has_asynchrony());
+  CHECK(config.update().clip_value() == 2);
+  CHECK(config.update().clip_global_norm() == 3);
+  CHECK_FALSE(config.has_local());
+  CHECK(config.optimizer().kind() == OptimizerConfig::ADAMW);
+  CHECK(config.exchange().gradient_encoding() == FLOAT32);
+  // As it says, it computes something else.
+  const Candidate given = AsGiven(cluster);
+  CHECK(given.name == "as in f");
+  CHECK(given.difference == "as it says");
+  CHECK(AsGiven(ClusterOf("update { policy: SYNC }")).difference.empty());
+}
+
+TEST_CASE("changes of what is computed are valid configs") {
+  const AdviceCluster cluster =
+      ClusterOf("update { policy: SYNC clip_global_norm: 1 } optimizer { kind: ADAM }");
+  const std::vector<Candidate> changed = Changed(Named(Placements(cluster), "one server"));
+  REQUIRE(changed.size() == 4);
+  for (const Candidate& candidate : changed) MustPlan(candidate);
+  const PlannedConfig int8 = MustPlan(Named(changed, "one server, INT8"));
+  CHECK(int8.proto().exchange().gradient_encoding() == INT8);
+  CHECK(int8.proto().exchange().update_encoding() == INT8);
+  const PlannedConfig local = MustPlan(Named(changed, "one server, local steps, H = 64"));
+  CHECK(local.proto().local().steps() == 64);
+  CHECK(local.proto().local().optimizer().kind() == OptimizerConfig::ADAM);
+  CHECK(local.proto().local().clip_global_norm() == 1);
+  CHECK(local.proto().optimizer().kind() == OptimizerConfig::NESTEROV);
+}
+
+TEST_CASE("updates that do not wait for the slowest worker are for workers that differ") {
+  AdviceCluster cluster = ClusterOf("update { policy: SYNC }");
+  cluster.config.mutable_compute()->mutable_emulated()->add_worker_slowdown(3);
+  const std::vector<Candidate> changed = Changed(Named(Placements(cluster), "one server"));
+  REQUIRE(changed.size() == 6);
+  CHECK(MustPlan(Named(changed, "one server, QUORUM, 3 of 4")).proto().update().quorum() == 3);
+  CHECK(MustPlan(Named(changed, "one server, ASYNC")).proto().update().policy() == Update::ASYNC);
+}
+
+TEST_CASE("a candidate is predicted with its fastest schedule, or says why it is refused") {
+  const AdviceCluster cluster = ClusterOf("update { policy: SYNC }");
+  const std::vector<Candidate> placements = Placements(cluster);
+  const Choice alone = Evaluate(Named(placements, "one worker alone"), 1e-4);
+  CHECK(alone.refused.empty());
+  CHECK(alone.bottleneck == Bottleneck::kComputing);
+  CHECK(alone.link_bytes == 0);
+  CHECK(alone.images_per_second == Approx(32 / alone.iteration_seconds));
+
+  const Choice ring = Evaluate(Named(placements, "ring"), 1e-4);
+  CHECK(ring.images_per_second == Approx(4 * 32 / ring.iteration_seconds));
+  CHECK(ring.link_bytes == Approx(1.5 * 4 * 431410).epsilon(0.01));
+  CHECK(ring.bottleneck == Bottleneck::kWorkerLink);
+  CHECK(Evaluate(Named(placements, "ring"), 0.1).bottleneck == Bottleneck::kLatency);
+
+  const Choice master = Evaluate(Named(placements, "one master, worker 0"), 1e-4);
+  CHECK(master.link_bytes == Approx(3 * 4 * 431410).epsilon(0.01));
+  CHECK(master.bottleneck == Bottleneck::kSharedLink);
+  CHECK(ring.images_per_second > master.images_per_second);
+
+  const Choice refused = Evaluate(Named(placements, "layer-based on all workers"), 1e-4);
+  CHECK_THAT(refused.refused, Catch::StartsWith("shard: "));
+  CHECK(refused.images_per_second == 0);
+}
+
+TEST_CASE("many equal hosts with shards are predicted as a smaller cluster that takes as long") {
+  AdviceCluster cluster = ClusterOf("update { policy: SYNC }");
+  cluster.config.set_workers(48);
+  // 33 MB, so that every shard has tens of chunks.
+  cluster.config.mutable_model()->mutable_layer(1)->mutable_linear()->set_out_features(20000);
+  for (const std::string name : {"striped on all workers", "memory-based on all workers"}) {
+    CAPTURE(name);
+    const Candidate candidate = Named(Placements(cluster), name);
+    const Choice choice = Evaluate(candidate, 1e-4, Schedules::kFirst);
+    CHECK(choice.images_per_second == Approx(48 * 32 / choice.iteration_seconds));
+    const PlannedConfig whole = MustPlan(choice.candidate);
+    ClusterRates rates = ConfiguredRates(whole.proto());
+    ConvertLinks(Framing(), &rates);
+    rates.latency_seconds = 1e-4;
+    const double seconds =
+        Predict(whole.planned_run(), rates, *PredictedLayerTimes(whole.model(), whole.proto()))
+            .iteration_seconds;
+    CHECK(choice.iteration_seconds == Approx(seconds).epsilon(0.1));
+  }
+}
+
+}  // namespace
+}  // namespace evenshard

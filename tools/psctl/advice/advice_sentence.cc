@@ -1,0 +1,118 @@
+#include "tools/psctl/advice/advice_sentence.h"
+
+#include <algorithm>
+
+#include "absl/strings/ascii.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "common/base/text.h"
+
+namespace evenshard {
+namespace {
+
+// What is nearer to each other than this counts as equal.
+constexpr double kAsGood = 0.98;
+// Where all ways with several workers are so near to each other, it does not matter which is taken.
+constexpr double kAllEqual = 0.95;
+// A change of what is computed must gain so much to be mentioned.
+constexpr double kWorthAChange = 1.1;
+
+bool IsAlone(const Choice& choice) { return choice.candidate.kind == Candidate::Kind::kAlone; }
+
+std::string Rate(const Choice& choice) {
+  return absl::StrCat(FormatRate(choice.images_per_second), " images/s");
+}
+
+std::string Times(double factor) { return absl::StrFormat("%.2f times", factor); }
+
+// Returns " With INT8, ring would get 900 images/s, ...", or nothing if no change gains much.
+std::string ChangeSentence(const Advice& advice, const Choice& taken) {
+  if (advice.changed.empty()) return "";
+  const Choice& change = advice.changed.front();
+  const double factor = change.images_per_second / taken.images_per_second;
+  if (factor < kWorthAChange) return "";
+  return absl::StrCat(" With ", change.candidate.difference, ", ", change.candidate.name,
+                      " would get ", Rate(change), ", ", Times(factor),
+                      " as many, but that computes something else.");
+}
+
+std::string AloneSentence(const Advice& advice, const Choice& alone) {
+  const auto several =
+      std::find_if(advice.same.begin(), advice.same.end(),
+                   [](const Choice& choice) { return choice.candidate.config.workers() > 1; });
+  if (several == advice.same.end()) {
+    return absl::StrCat("Take one worker alone: ", Rate(alone),
+                        ". There are no others to exchange "
+                        "with.",
+                        ChangeSentence(advice, alone));
+  }
+  const bool is_equal = several->images_per_second >= kAsGood * alone.images_per_second;
+  return absl::StrCat("Take one worker alone: ", Rate(alone), ". ",
+                      several->candidate.config.workers(), " workers are ",
+                      is_equal ? "no faster" : "slower", ": ", several->candidate.name, " gets ",
+                      Rate(*several), ", limited by ", BottleneckName(several->bottleneck), ".",
+                      ChangeSentence(advice, alone));
+}
+
+// How much faster than one worker alone, if that is known.
+std::string OverAlone(const Advice& advice, const Choice& taken) {
+  const auto alone = std::find_if(advice.same.begin(), advice.same.end(), IsAlone);
+  if (alone == advice.same.end()) return "";
+  return absl::StrCat(", ", Times(taken.images_per_second / alone->images_per_second),
+                      " one worker alone");
+}
+
+// Returns what the choice needs beside the workers, or nothing.
+std::string HostsSentence(const Choice& taken) {
+  const int hosts = taken.candidate.server_hosts;
+  if (hosts == 0) return "";
+  return absl::StrCat(" It needs ", hosts, hosts == 1 ? " host" : " hosts",
+                      " beside the workers'.");
+}
+
+// Returns " ring gets 80% of that.", of the best choice with another kind of placement.
+std::string NextSentence(const Advice& advice, const Choice& taken) {
+  for (const Choice& choice : advice.same) {
+    const Candidate::Kind kind = choice.candidate.kind;
+    if (kind == taken.candidate.kind || kind == Candidate::Kind::kAsGiven || IsAlone(choice)) {
+      continue;
+    }
+    return absl::StrFormat(" %s gets %.0f%% of that%s.", choice.candidate.name,
+                           100 * choice.images_per_second / taken.images_per_second,
+                           choice.candidate.hosts() == taken.candidate.hosts()
+                               ? ""
+                               : absl::StrCat(", on ", choice.candidate.hosts(),
+                                              " hosts in place of ", taken.candidate.hosts()));
+  }
+  return "";
+}
+
+}  // namespace
+
+std::string AdviceSentence(const Advice& advice) {
+  const Choice& taken = advice.same[advice.chosen];
+  if (IsAlone(taken)) return AloneSentence(advice, taken);
+  double fastest = 0;
+  double slowest = taken.images_per_second;
+  int ways = 0;
+  for (const Choice& choice : advice.same) {
+    if (IsAlone(choice)) continue;
+    fastest = std::max(fastest, choice.images_per_second);
+    slowest = std::min(slowest, choice.images_per_second);
+    ++ways;
+  }
+  if (ways > 1 && slowest >= kAllEqual * fastest) {
+    return absl::StrFormat(
+        "It does not matter where the parameters are: all %d ways are within %.0f%%, limited by "
+        "%s. Take %s: %s%s.%s%s",
+        ways, 100 * (1 - kAllEqual), BottleneckName(taken.bottleneck), taken.candidate.name,
+        Rate(taken), OverAlone(advice, taken), HostsSentence(taken), ChangeSentence(advice, taken));
+  }
+  return absl::StrCat("Take ", taken.candidate.name, " with the schedule ",
+                      ExchangeConfig::Schedule_Name(taken.candidate.config.exchange().schedule()),
+                      ": ", Rate(taken), OverAlone(advice, taken), ", limited by ",
+                      BottleneckName(taken.bottleneck), ".", HostsSentence(taken),
+                      NextSentence(advice, taken), ChangeSentence(advice, taken));
+}
+
+}  // namespace evenshard

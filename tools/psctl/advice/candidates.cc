@@ -1,0 +1,279 @@
+#include "tools/psctl/advice/candidates.h"
+
+#include <algorithm>
+#include <functional>
+#include <set>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "common/placement/device_profile.h"
+
+namespace evenshard {
+namespace {
+
+constexpr int kFirstPort = 50051;
+constexpr int kManySteps = 64;
+constexpr int kFewSteps = 8;
+
+bool IsSyncInFloat32(const ClusterConfig& config) {
+  const ExchangeConfig& exchange = config.exchange();
+  return config.update().policy() == Update::SYNC && !config.has_local() &&
+         exchange.gradient_encoding() == FLOAT32 && exchange.parameter_encoding() == FLOAT32 &&
+         !exchange.has_update_encoding();
+}
+
+// Returns the config with the mathematics of SYNC in float32, and without places.
+ClusterConfig Plain(const ClusterConfig& given) {
+  ClusterConfig config = given;
+  const Update& update = given.update();
+  Update* const sync = config.mutable_update();
+  sync->Clear();
+  sync->set_policy(Update::SYNC);
+  if (update.has_deterministic()) sync->set_deterministic(update.deterministic());
+  if (update.has_non_finite()) sync->set_non_finite(update.non_finite());
+  if (update.has_clip_value()) sync->set_clip_value(update.clip_value());
+  if (update.has_clip_global_norm()) sync->set_clip_global_norm(update.clip_global_norm());
+  if (given.has_local()) {
+    *config.mutable_optimizer() = given.local().optimizer();
+    if (given.local().clip_global_norm() > 0) {
+      sync->set_clip_global_norm(given.local().clip_global_norm());
+    }
+    config.clear_local();
+  }
+  // It may be false because it has to be with what is cleared.
+  const bool chose_memory =
+      given.exchange().has_shared_memory() && given.topology() == ClusterConfig::PARAMETER_SERVER &&
+      update.policy() != Update::QUORUM && !given.exchange().has_update_encoding();
+  config.clear_exchange();
+  if (chose_memory) {
+    config.mutable_exchange()->set_shared_memory(given.exchange().shared_memory());
+  }
+  config.clear_shard();
+  config.clear_partition();
+  config.clear_topology();
+  config.clear_ring();
+  config.clear_colocated();
+  return config;
+}
+
+std::string LoopbackAddress(int index) { return absl::StrCat("127.0.0.1:", kFirstPort + index); }
+
+void SetPartition(Partition::Scheme scheme, Partition* partition) {
+  partition->set_scheme(scheme);
+  if (scheme == Partition::LAYER_BASED) partition->set_placement(Partition::GREEDY);
+}
+
+const char* SchemeName(Partition::Scheme scheme) {
+  switch (scheme) {
+    case Partition::LAYER_BASED:
+      return "layer-based";
+    case Partition::MEMORY_BASED:
+      return "memory-based";
+    default:
+      return "striped";
+  }
+}
+
+// The places of one cluster.
+class Places {
+ public:
+  explicit Places(const AdviceCluster& cluster)
+      : cluster_(cluster), given_(cluster.config), plain_(Plain(cluster.config)) {
+    for (const ShardAddress& shard : given_.shard()) {
+      fastest_ = std::max(fastest_, shard.link_gbps());
+    }
+  }
+
+  Candidate Alone() const {
+    Candidate alone = {.kind = Candidate::Kind::kAlone, .name = "one worker alone"};
+    alone.config = plain_;
+    alone.config.set_workers(1);
+    if (Compute::Emulated* device = MutableEmulatedDeviceOf(alone.config.mutable_compute())) {
+      KeepFastest(given_.workers(), device);
+    }
+    AddColocated(1, Partition::STRIPED, &alone.config);
+    return alone;
+  }
+
+  Candidate Ring() const {
+    Candidate ring = {.kind = Candidate::Kind::kRing, .name = "ring"};
+    ring.config = plain_;
+    ring.config.set_topology(ClusterConfig::RING);
+    *ring.config.mutable_ring() = given_.ring();
+    ring.config.mutable_ring()->clear_address();
+    for (int rank = 0; rank < given_.workers(); ++rank) {
+      ring.config.mutable_ring()->add_address(rank < given_.ring().address_size()
+                                                  ? given_.ring().address(rank)
+                                                  : LoopbackAddress(rank));
+    }
+    return ring;
+  }
+
+  Candidate Colocated(int shards, Partition::Scheme scheme) const {
+    Candidate candidate = {.kind = shards == 1 ? Candidate::Kind::kOneMaster
+                                               : Candidate::Kind::kColocated};
+    candidate.name = shards == 1
+                         ? "one master, worker 0"
+                         : absl::StrCat(SchemeName(scheme), " on ", shards, " of the workers");
+    if (shards == given_.workers() && shards > 1) {
+      candidate.name = absl::StrCat(SchemeName(scheme), " on all workers");
+    }
+    candidate.config = plain_;
+    AddColocated(shards, scheme, &candidate.config);
+    return candidate;
+  }
+
+  Candidate OnServers(int shards, Partition::Scheme scheme) const {
+    Candidate candidate = {.kind = Candidate::Kind::kServers, .server_hosts = shards};
+    candidate.name =
+        shards == 1 ? "one server" : absl::StrCat(SchemeName(scheme), " on ", shards, " servers");
+    candidate.config = plain_;
+    SetPartition(scheme, candidate.config.mutable_partition());
+    const bool is_given = cluster_.has_file && !given_.colocated();
+    for (int i = 0; i < shards; ++i) {
+      ShardAddress* shard = candidate.config.add_shard();
+      if (is_given && i < given_.shard_size()) {
+        *shard = given_.shard(i);
+      } else {
+        shard->set_address(LoopbackAddress(i));
+        if (fastest_ > 0) shard->set_link_gbps(fastest_);
+      }
+    }
+    return candidate;
+  }
+
+ private:
+  // Leaves one worker, the fastest of `workers`.
+  static void KeepFastest(int workers, Compute::Emulated* device) {
+    double fastest = WorkerSlowdown(*device, 0);
+    for (int rank = 1; rank < workers; ++rank) {
+      fastest = std::min(fastest, WorkerSlowdown(*device, rank));
+    }
+    device->clear_worker_slowdown();
+    if (fastest != 1) device->add_worker_slowdown(fastest);
+  }
+
+  // Shards beside workers have their links, which in a config of such shards may differ.
+  void AddColocated(int shards, Partition::Scheme scheme, ClusterConfig* config) const {
+    config->set_colocated(true);
+    SetPartition(scheme, config->mutable_partition());
+    const bool has_links = given_.colocated() && fastest_ > 0;
+    const double others = given_.has_worker_link_gbps() ? given_.worker_link_gbps() : fastest_;
+    for (int i = 0; i < shards; ++i) {
+      ShardAddress* shard = config->add_shard();
+      const bool is_given = i < given_.shard_size();
+      shard->set_address(is_given ? given_.shard(i).address() : LoopbackAddress(i));
+      if (has_links) shard->set_link_gbps(is_given ? given_.shard(i).link_gbps() : others);
+    }
+    if (!config->has_worker_link_gbps() && fastest_ > 0) config->set_worker_link_gbps(fastest_);
+  }
+
+  const AdviceCluster& cluster_;
+  const ClusterConfig& given_;
+  const ClusterConfig plain_;
+  double fastest_ = 0;  // link of the config's shards; 0: not given
+};
+
+bool AreWorkersEqual(const ClusterConfig& config) {
+  const Compute::Emulated& device = EmulatedDeviceOf(config.compute());
+  for (int rank = 1; rank < config.workers(); ++rank) {
+    if (WorkerSlowdown(device, rank) != WorkerSlowdown(device, 0)) return false;
+  }
+  return true;
+}
+
+Candidate WithLocalSteps(const Candidate& placement, int steps) {
+  Candidate candidate = placement;
+  candidate.difference = absl::StrCat("local steps, H = ", steps);
+  ClusterConfig& config = candidate.config;
+  config.mutable_local()->set_steps(steps);
+  if (config.has_optimizer()) {
+    *config.mutable_local()->mutable_optimizer() = config.optimizer();
+  } else {
+    config.mutable_local()->mutable_optimizer()->set_kind(OptimizerConfig::SGD);
+  }
+  config.clear_optimizer();
+  if (config.update().clip_global_norm() > 0) {
+    config.mutable_local()->set_clip_global_norm(config.update().clip_global_norm());
+    config.mutable_update()->clear_clip_global_norm();
+  }
+  return candidate;
+}
+
+}  // namespace
+
+std::vector<Candidate> Placements(const AdviceCluster& cluster) {
+  constexpr Partition::Scheme kSchemes[] = {Partition::STRIPED, Partition::MEMORY_BASED,
+                                            Partition::LAYER_BASED};
+  const Places places(cluster);
+  const int workers = cluster.config.workers();
+  std::vector<Candidate> candidates = {places.Alone()};
+  if (workers > 1) candidates.push_back(places.Ring());
+  // With one shard all schemes are the same.
+  const auto add = [&](const std::set<int>& counts, const auto& make) {
+    for (const int shards : counts) {
+      for (const Partition::Scheme scheme : kSchemes) {
+        if (shards > 1 || scheme == Partition::STRIPED) candidates.push_back(make(shards, scheme));
+      }
+    }
+  };
+  if (workers > 1) {
+    add({1, 2, (workers + 1) / 2, workers},
+        [&](int shards, Partition::Scheme scheme) { return places.Colocated(shards, scheme); });
+  }
+  const int hosts = cluster.server_hosts;
+  std::set<int> counts;
+  for (const int shards : {1, 2, (workers + 1) / 2, workers, hosts}) {
+    if (shards >= 1 && shards <= hosts) counts.insert(shards);
+  }
+  add(counts,
+      [&](int shards, Partition::Scheme scheme) { return places.OnServers(shards, scheme); });
+  return candidates;
+}
+
+Candidate AsGiven(const AdviceCluster& cluster) {
+  Candidate given = {.kind = Candidate::Kind::kAsGiven,
+                     .name = absl::StrCat("as in ", cluster.name),
+                     .config = cluster.config};
+  if (!IsSyncInFloat32(cluster.config)) given.difference = "as it says";
+  if (!cluster.config.colocated()) given.server_hosts = cluster.config.shard_size();
+  return given;
+}
+
+std::vector<Candidate> Changed(const Candidate& placement) {
+  const auto with = [&](const std::string& difference,
+                        const std::function<void(ClusterConfig*)>& change) {
+    Candidate candidate = placement;
+    candidate.difference = difference;
+    change(&candidate.config);
+    return candidate;
+  };
+  std::vector<Candidate> changed;
+  changed.push_back(with("BFLOAT16", [](ClusterConfig* config) {
+    config->mutable_exchange()->set_gradient_encoding(BFLOAT16);
+    config->mutable_exchange()->set_parameter_encoding(BFLOAT16);
+  }));
+  changed.push_back(with("INT8", [](ClusterConfig* config) {
+    config->mutable_exchange()->set_gradient_encoding(INT8);
+    config->mutable_exchange()->set_error_feedback(true);
+    config->mutable_exchange()->set_update_encoding(INT8);
+  }));
+  changed.push_back(WithLocalSteps(placement, kFewSteps));
+  changed.push_back(WithLocalSteps(placement, kManySteps));
+  if (AreWorkersEqual(placement.config)) return changed;
+  const int quorum = placement.config.workers() - 1;
+  if (quorum > 0) {
+    changed.push_back(
+        with(absl::StrCat("QUORUM, ", quorum, " of ", quorum + 1), [&](ClusterConfig* config) {
+          config->mutable_update()->set_policy(Update::QUORUM);
+          config->mutable_update()->set_quorum(quorum);
+        }));
+  }
+  changed.push_back(with("ASYNC", [](ClusterConfig* config) {
+    config->mutable_update()->clear_deterministic();
+    config->mutable_update()->set_policy(Update::ASYNC);
+  }));
+  return changed;
+}
+
+}  // namespace evenshard
