@@ -19,14 +19,15 @@
 namespace evenshard {
 
 // Reads a complete checkpoint for a config, which may cut the same model in another way than the
-// config that wrote it: another number of shards, partition or chunk size. Opens only the files
-// that are needed, and compares the checksum of all that it reads. Not thread-safe.
+// config that wrote it: another number of shards, partition or chunk size, and in a ring another
+// number of workers. Opens only the files that are needed, and compares the checksum of all that it
+// reads. Not thread-safe.
 class CheckpointReader {
  public:
   // `storage` and `config` must outlive this.
   // Errors: NOT_FOUND if there is no such complete checkpoint; FAILED_PRECONDITION, naming the
-  // difference, if it is of another model, optimizer kind, update policy or number of workers, or
-  // of a newer version; DATA_LOSS if the manifest is damaged.
+  // difference, if it is of another model, optimizer kind, update policy or, without a ring, number
+  // of workers, or of a newer version; DATA_LOSS if the manifest is damaged.
   static absl::StatusOr<std::unique_ptr<CheckpointReader>> Open(Storage* storage,
                                                                 const std::string& folder,
                                                                 const PlannedConfig& config,

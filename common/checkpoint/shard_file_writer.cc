@@ -13,19 +13,19 @@
 namespace evenshard {
 namespace {
 
-ShardRecord MakeRecord(const PlannedConfig& config, int slot, const Cut& cut) {
+ShardRecord MakeRecord(const PlannedConfig& config, const CheckpointPart& part, const Cut& cut) {
   ShardRecord record;
   record.facts = {.id = cut.id,
                   .exchange = cut.exchange,
                   .run = cut.run,
-                  .shards = config.shards(),
+                  .shards = part.parts,
                   .workers = config.workers(),
                   .model = config.model().name(),
                   .optimizer = OptimizerConfig::Kind_Name(config.proto().optimizer().kind()),
                   .policy = Update::Policy_Name(config.proto().update().policy()),
                   .config_fingerprint = config.fingerprint(),
-                  .plan_fingerprint = config.plan().fingerprint()};
-  record.shard = slot;
+                  .plan_fingerprint = part.plan_fingerprint};
+  record.shard = part.index;
   return record;
 }
 
@@ -91,16 +91,27 @@ int OptimizerArrays(const PlannedConfig& config, const Tensor& tensor) {
   return StateArrays(config.proto());
 }
 
+CheckpointPart PartOfSlot(const PlannedConfig& config, int slot) {
+  CheckpointPart part = {
+      .index = slot, .parts = config.shards(), .plan_fingerprint = config.plan().fingerprint()};
+  for (const Slice& slice : config.plan().slices()) {
+    if (slice.shard == slot) part.slices.push_back(slice);
+  }
+  for (const uint32_t id : config.plan().chunks_of_shard(slot)) {
+    part.chunks.push_back(config.plan().chunks()[id]);
+  }
+  return part;
+}
+
 absl::StatusOr<std::unique_ptr<ShardFileWriter>> ShardFileWriter::Create(
-    Storage* storage, const std::string& folder, const PlannedConfig& config, int slot,
-    const Cut& cut) {
+    Storage* storage, const std::string& folder, const PlannedConfig& config,
+    const CheckpointPart& part, const Cut& cut) {
   RETURN_IF_ERROR(CheckOwner(storage, folder, cut.run));
   std::unique_ptr<ShardFileWriter> writer(new ShardFileWriter(
-      storage, absl::StrCat(folder, "/", cut.id.ToString()), MakeRecord(config, slot, cut)));
+      storage, absl::StrCat(folder, "/", cut.id.ToString()), MakeRecord(config, part, cut)));
   ShardRecord& record = writer->record_;
   std::map<std::pair<int, int64_t>, int> slice_at;  // by tensor and first element
-  for (const Slice& slice : config.plan().slices()) {
-    if (slice.shard != slot) continue;
+  for (const Slice& slice : part.slices) {
     const Tensor& tensor = config.model().tensors()[slice.tensor];
     const int arrays = 1 + OptimizerArrays(config, tensor);
     slice_at[{slice.tensor, slice.begin}] = static_cast<int>(record.slices.size());
@@ -113,11 +124,10 @@ absl::StatusOr<std::unique_ptr<ShardFileWriter>> ShardFileWriter::Create(
                              .clocks = {},
                              .checksums = std::vector<std::vector<uint64_t>>(arrays)});
   }
-  for (const uint32_t id : config.plan().chunks_of_shard(slot)) {
-    const Chunk& chunk = config.plan().chunks()[id];
+  for (const Chunk& chunk : part.chunks) {
     const int slice = std::prev(slice_at.upper_bound({chunk.tensor, chunk.begin}))->second;
     RecordedSlice& recorded = record.slices[slice];
-    writer->places_[id] = {
+    writer->places_[chunk.id] = {
         .slice = slice,
         .chunk = static_cast<int>(recorded.chunk_sizes.size()),
         .offset = (chunk.begin - recorded.begin) * static_cast<int64_t>(sizeof(float)),
@@ -130,9 +140,9 @@ absl::StatusOr<std::unique_ptr<ShardFileWriter>> ShardFileWriter::Create(
   RETURN_IF_ERROR(CheckNothingElseIsThere(storage, writer->folder_, record));
   const SafetensorsLayout layout = LayOut(&record);
   ASSIGN_OR_RETURN(writer->file_,
-                   storage->CreateFile(
-                       absl::StrCat(writer->folder_, "/", ShardFileName(slot, record.facts.shards)),
-                       layout.file_size));
+                   storage->CreateFile(absl::StrCat(writer->folder_, "/",
+                                                    ShardFileName(part.index, record.facts.shards)),
+                                       layout.file_size));
   RETURN_IF_ERROR(writer->file_->WriteAt(0, layout.header));
   return writer;
 }

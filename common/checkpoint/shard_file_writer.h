@@ -28,8 +28,20 @@ struct Cut {
   uint64_t run = 0;       // View::run
 };
 
-// Writes the file of one slot, and then its record. The file is a safetensors file with a tensor
-// for each slice of a tensor and each array, such as "fc6/weight[0:1000]" and
+// What one file of a checkpoint has of the model.
+struct CheckpointPart {
+  int index = 0;  // the slot
+  int parts = 1;  // of the checkpoint; those of all indices together are the model
+  uint64_t plan_fingerprint = 0;
+  std::vector<Slice> slices = {};  // in the order of the file
+  std::vector<Chunk> chunks = {};  // with ids of their own; those of a slice in order
+};
+
+// A slot's part, by the config's plan.
+CheckpointPart PartOfSlot(const PlannedConfig& config, int slot);
+
+// Writes the file of one part, such as a slot's, and then its record. The file is a safetensors
+// file with a tensor for each slice of a tensor and each array, such as "fc6/weight[0:1000]" and
 // "optimizer.0/fc6/weight[0:1000]". Writing the same cut again gives the same bytes. Not
 // thread-safe.
 class ShardFileWriter {
@@ -42,10 +54,11 @@ class ShardFileWriter {
   static absl::StatusOr<std::unique_ptr<ShardFileWriter>> Create(Storage* storage,
                                                                  const std::string& folder,
                                                                  const PlannedConfig& config,
-                                                                 int slot, const Cut& cut);
+                                                                 const CheckpointPart& part,
+                                                                 const Cut& cut);
 
-  // Writes a chunk of the slot. Chunks may come in any order. Does not keep the spans.
-  // REQUIRES: the chunk is one of the slot's, which was not added before; `parameters` has its
+  // Writes a chunk of the part. Chunks may come in any order. Does not keep the spans.
+  // REQUIRES: the chunk is one of the part's, which was not added before; `parameters` has its
   // size, and so have the arrays of the optimizer's state, of which there are OptimizerArrays(). If
   // there are more, the first ones are taken.
   absl::Status Add(const Chunk& chunk, absl::Span<const float> parameters,

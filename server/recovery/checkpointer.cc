@@ -272,8 +272,9 @@ bool Checkpointer::Work() {
 }
 
 absl::Status Checkpointer::OpenWriter(const Cut& cut) {
-  ASSIGN_OR_RETURN(writer_, ShardFileWriter::Create(options_.storage, folder_.path(),
-                                                    *options_.config, options_.slot, cut));
+  ASSIGN_OR_RETURN(writer_,
+                   ShardFileWriter::Create(options_.storage, folder_.path(), *options_.config,
+                                           PartOfSlot(*options_.config, options_.slot), cut));
   next_ = 0;
   writing_ = absl::ZeroDuration();
   if (own_copy_.data() != nullptr) return absl::OkStatus();

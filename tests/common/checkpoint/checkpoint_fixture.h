@@ -81,7 +81,7 @@ inline std::vector<WorkerSet> MakeWorkerSets() {
 inline absl::Status WriteSlot(Storage* storage, const std::string& folder,
                               const PlannedConfig& config, int slot, const Cut& cut,
                               bool backwards = false) {
-  auto writer = ShardFileWriter::Create(storage, folder, config, slot, cut);
+  auto writer = ShardFileWriter::Create(storage, folder, config, PartOfSlot(config, slot), cut);
   if (!writer.ok()) return writer.status();
   std::vector<uint32_t> ids(config.plan().chunks_of_shard(slot).begin(),
                             config.plan().chunks_of_shard(slot).end());

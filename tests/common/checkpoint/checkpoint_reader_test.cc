@@ -93,7 +93,8 @@ TEST_CASE("the clock of elements from several chunks has the largest of each num
   const PlannedConfig config =
       CheckpointConfig(1, {"update.policy=ASYNC", "limits.chunk_bytes=64"});
   REQUIRE(FolderOwner::Take(&storage, folder.Path("c"), kRun, "the test").ok());
-  auto writer = ShardFileWriter::Create(&storage, folder.Path("c"), config, 0, MakeCut(kId));
+  auto writer = ShardFileWriter::Create(&storage, folder.Path("c"), config, PartOfSlot(config, 0),
+                                        MakeCut(kId));
   REQUIRE(writer.ok());
   for (const Chunk& chunk : config.plan().chunks()) {
     const uint64_t i = chunk.id;

@@ -48,7 +48,8 @@ TEST_CASE("a checkpoint's worker sets are those of the newest view that a slot h
   later.emplace_back().set_from_iteration(3);
   later.back().add_rank(1);
   for (const int slot : {0, 1}) {
-    auto writer = ShardFileWriter::Create(&disk, "/c", config, slot, MakeCut(kId));
+    auto writer =
+        ShardFileWriter::Create(&disk, "/c", config, PartOfSlot(config, slot), MakeCut(kId));
     REQUIRE(writer.ok());
     for (const uint32_t id : config.plan().chunks_of_shard(slot)) {
       const Chunk& chunk = config.plan().chunks()[id];
@@ -68,7 +69,7 @@ TEST_CASE("a chunk that was not added is an error, and no record is written") {
   SimulatedDisk disk;
   const auto owner = Own(&disk, "/c");
   const PlannedConfig config = CheckpointConfig(1);
-  auto writer = ShardFileWriter::Create(&disk, "/c", config, 0, MakeCut(kId));
+  auto writer = ShardFileWriter::Create(&disk, "/c", config, PartOfSlot(config, 0), MakeCut(kId));
   REQUIRE(writer.ok());
   for (const Chunk& chunk : config.plan().chunks()) {
     if (chunk.id != 3) REQUIRE(AddChunk(writer->get(), config, chunk, SyncClock(kId)).ok());
