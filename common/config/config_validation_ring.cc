@@ -54,10 +54,6 @@ void RefuseModes(const ClusterConfig& config, Refusals& refusals) {
       update.has_policy() && update.policy() != Update::SYNC, "update.policy",
       absl::StrCat("is ", Update::Policy_Name(update.policy())),
       "in which every sum has all workers' gradients, allowed: SYNC, or topology PARAMETER_SERVER");
-  refusals.Refuse(update.clip_global_norm() != 0, "update.clip_global_norm",
-                  absl::StrCat("is ", update.clip_global_norm()),
-                  "where each worker updates its part before the whole norm is known, allowed: 0 "
-                  "(update.clip_value clips elements)");
   const ExchangeConfig& exchange = config.exchange();
   refusals.Refuse(!IsForParameters(exchange.gradient_encoding()), "exchange.gradient_encoding",
                   absl::StrCat("is ", Encoding_Name(exchange.gradient_encoding())),

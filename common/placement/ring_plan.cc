@@ -127,9 +127,9 @@ absl::StatusOr<RingPlan> RingPlan::Create(const Model& model, const Options& opt
   return plan;
 }
 
-int64_t RingPlan::floats_sent(int rank) const {
+int64_t RingPlan::floats_sent(int place) const {
   const int64_t all = std::accumulate(part_sizes_.begin(), part_sizes_.end(), int64_t{0});
-  return 2 * all - part_sizes_[rank] - part_sizes_[(rank + 1) % part_sizes_.size()];
+  return 2 * all - part_sizes_[place] - part_sizes_[(place + 1) % part_sizes_.size()];
 }
 
 }  // namespace evenshard

@@ -31,15 +31,16 @@ struct RingBucket {
 struct RingSegment {
   uint32_t id = 0;
   int bucket = 0;
-  int part = 0;       // the rank of the worker that applies the optimizer to it
+  int part = 0;       // the place in the ring of the worker that applies the optimizer to it
   int64_t begin = 0;  // in a worker's buffers, a multiple of 16
   int64_t size = 0;   // floats, above 0
 };
 
 // How the workers of a ring reduce a model's gradient. Buckets are in the order in which the
 // backward pass fills them, from the last layer to the first. Each is cut into one part for each
-// worker, which differ by at most 16 floats, and each part into segments. A pure function of its
-// arguments, so every worker computes the same plan. Immutable.
+// worker, which differ by at most 16 floats, and each part into segments. A worker's place in the
+// ring is its rank, or with recovery its index among the ranks that are left. A pure function of
+// its arguments, so every worker computes the same plan. Immutable.
 class RingPlan {
  public:
   struct Options {
@@ -60,12 +61,13 @@ class RingPlan {
   const std::vector<RingSegment>& segments() const { return segments_; }
   // The buckets with tensors of a layer, none if it has no tensors.
   absl::Span<const int> buckets_of_layer(int layer) const { return of_layer_[layer]; }
+  int workers() const { return static_cast<int>(part_sizes_.size()); }
   // The floats of all segments of a worker's part.
-  int64_t part_size(int rank) const { return part_sizes_[rank]; }
+  int64_t part_size(int place) const { return part_sizes_[place]; }
   // The floats that a worker sends in an iteration: in sums those of every part but its own, and as
   // parameters those of every part but its successor's. With n workers and M floats in all that is
   // 2 (n - 1) / n * M, but for the parts' differences.
-  int64_t floats_sent(int rank) const;
+  int64_t floats_sent(int place) const;
   // Equal for equal plans of equal models, on every machine and in every build.
   uint64_t fingerprint() const { return fingerprint_; }
 

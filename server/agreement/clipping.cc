@@ -1,10 +1,10 @@
 #include "server/agreement/clipping.h"
 
 #include <algorithm>
-#include <cmath>
 #include <utility>
 
 #include "common/base/status_macros.h"
+#include "common/optimizer/norm_clipping.h"
 
 namespace evenshard {
 namespace {
@@ -24,19 +24,12 @@ int ClippedChunks(const PlannedConfig& config, int slot) {
 
 Clipping::Clipping(Options options)
     : options_(std::move(options)),
-      rule_(RuleOf(*options_.config)),
+      rule_(NormRuleOf(options_.config->proto().update().clip_global_norm(),
+                       options_.config->model())),
       chunks_(ClippedChunks(*options_.config, options_.slot)) {}
 
 bool Clipping::TakesPart(const PlannedConfig& config, int slot) {
   return ClippedChunks(config, slot) > 0;
-}
-
-SquareRule Clipping::RuleOf(const PlannedConfig& config) {
-  int64_t elements = 0;
-  for (const Tensor& tensor : config.model().tensors()) {
-    if (tensor.role == TensorRole::kParameter) elements += tensor.size;
-  }
-  return SquareRule(config.proto().update().clip_global_norm(), std::max<int64_t>(elements, 1));
 }
 
 bool Clipping::Clips(const Chunk& chunk, uint64_t iteration) const {
@@ -65,9 +58,7 @@ absl::Status Clipping::AddSum(const StoredChunk& chunk, bool has_sum, float scal
 std::optional<float> Clipping::Coefficient(uint64_t iteration) const {
   const std::optional<AgreedNorm> norm = options_.store->agreed_norm();
   if (!norm.has_value() || norm->iteration != iteration) return std::nullopt;
-  constexpr double kEpsilon = 1e-6;
-  const double limit = options_.config->proto().update().clip_global_norm();
-  return static_cast<float>(std::min(1.0, limit / (std::sqrt(norm->squared) + kEpsilon)));
+  return ClipCoefficient(options_.config->proto().update().clip_global_norm(), norm->squared);
 }
 
 void Clipping::TellPart() {

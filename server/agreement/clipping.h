@@ -9,23 +9,21 @@
 #include "absl/status/status.h"
 #include "absl/strings/string_view.h"
 #include "absl/synchronization/mutex.h"
+#include "common/optimizer/square_sum.h"
 #include "common/placement/planned_config.h"
 #include "proto/agreement.pb.h"
 #include "server/agreement/agreement_subject.h"
 #include "server/store/parameter_store.h"
-#include "server/store/square_sum.h"
 
 namespace evenshard {
 
-// Clipping of the mean gradient by its L2 norm over all parameters of the model
-// (update.clip_global_norm under SYNC), as far as one slot is concerned:
+// Clipping of the mean gradient by its norm (common/optimizer/norm_clipping.h), as far as one slot
+// is concerned:
 //
 //   gradients of a chunk complete -> AddSum -> ... of all chunks -> on_part: the slot's part of the
 //   norm goes to slot 0 (NormDecider) -> the answer: ParameterStore::Learn -> Coefficient
 //
-// The norm is that of the mean as the optimizer would get it, in float32, before weight decay and
-// before the elements are clipped. A chunk without any gradient has none. Running statistics,
-// buffers and initial parameters are not clipped and do not count.
+// A chunk without any gradient counts as zero. Initial parameters are not clipped and do not count.
 //
 // Thread-safe. Lock order: a chunk's lock, then this one's.
 class Clipping final : public AgreementSubject {
@@ -43,8 +41,6 @@ class Clipping final : public AgreementSubject {
 
   // Whether the slot has something to clip. One without takes no part in the agreement.
   static bool TakesPart(const PlannedConfig& config, int slot);
-  // The way in which all slots of a run square and add up.
-  static SquareRule RuleOf(const PlannedConfig& config);
 
   // The policy's side. Whether the update of an iteration's gradients is clipped.
   bool Clips(const Chunk& chunk, uint64_t iteration) const;
@@ -53,8 +49,8 @@ class Clipping final : public AgreementSubject {
   // for StoredChunk::ApplySum.
   absl::Status AddSum(const StoredChunk& chunk, bool has_sum, float scale)
       ABSL_SHARED_LOCKS_REQUIRED(chunk.mutex);
-  // By what the mean gradient of an iteration is multiplied: min(1, clip_global_norm / (norm +
-  // 1e-6)), as in torch.nn.utils.clip_grad_norm_. Absent until the norm is known.
+  // By what the mean gradient of an iteration is multiplied (ClipCoefficient). Absent until the
+  // norm is known.
   std::optional<float> Coefficient(uint64_t iteration) const;
   // Calls on_part if that is due. REQUIRES: no chunk's lock is held.
   void TellPart();

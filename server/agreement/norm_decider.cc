@@ -1,10 +1,10 @@
 #include "server/agreement/norm_decider.h"
 
 #include <algorithm>
-#include <cmath>
 
 #include "absl/strings/str_cat.h"
-#include "common/base/error_kind.h"
+#include "common/base/status_macros.h"
+#include "common/optimizer/norm_clipping.h"
 #include "server/agreement/clipping.h"
 
 namespace evenshard {
@@ -22,7 +22,7 @@ std::vector<bool> TakesPart(const PlannedConfig& config) {
 
 NormDecider::NormDecider(const PlannedConfig* config)
     : AgreementDecider(config, TakesPart(*config)),
-      rule_(Clipping::RuleOf(*config)),
+      rule_(NormRuleOf(config->proto().update().clip_global_norm(), config->model())),
       parts_(config->shards()) {}
 
 absl::Status NormDecider::CheckContent(const AgreementReport& report) const {
@@ -62,13 +62,8 @@ std::optional<uint64_t> NormDecider::latest_iteration() const {
 absl::StatusOr<AgreementAnswer> NormDecider::Known() const {
   AgreementAnswer known;
   if (!latest_.has_value()) return known;
-  if (!std::isfinite(latest_->value())) {
-    return WithKind(ErrorDetail::RUN_FAILED,
-                    absl::OutOfRangeError(absl::StrCat(
-                        "the norm of the mean gradient of iteration ", latest_->iteration(),
-                        " is too large to be clipped to update.clip_global_norm (",
-                        config_.proto().update().clip_global_norm(), ")")));
-  }
+  RETURN_IF_ERROR(CheckNorm(config_.proto().update().clip_global_norm(), latest_->iteration(),
+                            latest_->value()));
   *known.mutable_latest() = *latest_;
   return known;
 }

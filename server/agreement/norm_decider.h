@@ -8,10 +8,10 @@
 #include "absl/base/thread_annotations.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "common/optimizer/square_sum.h"
 #include "common/placement/planned_config.h"
 #include "proto/agreement.pb.h"
 #include "server/agreement/agreement_decider.h"
-#include "server/store/square_sum.h"
 
 namespace evenshard {
 

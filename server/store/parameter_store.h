@@ -20,6 +20,7 @@
 #include "common/base/float_buffer.h"
 #include "common/checkpoint/chunk_clock.h"
 #include "common/optimizer/optimizer.h"
+#include "common/optimizer/square_sum.h"
 #include "common/optimizer/tensor_optimizers.h"
 #include "common/placement/planned_config.h"
 #include "common/wire/chunk_codec.h"
@@ -28,7 +29,6 @@
 #include "server/store/registered_states.h"
 #include "server/store/sent_parameters.h"
 #include "server/store/shard_counters.h"
-#include "server/store/square_sum.h"
 #include "server/store/update_rounding.h"
 
 namespace evenshard {

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "common/base/error_kind.h"
-#include "server/agreement/clipping.h"
+#include "common/optimizer/norm_clipping.h"
 #include "tests/testing/cluster.h"
 
 namespace evenshard {
@@ -62,7 +62,7 @@ class Fixture {
   }
 
   const PlannedConfig config = MustParse(kSmallConfig, kOverrides);
-  const SquareRule rule = Clipping::RuleOf(config);
+  const SquareRule rule = NormRuleOf(config.proto().update().clip_global_norm(), config.model());
   NormDecider decider{&config};
 };
 

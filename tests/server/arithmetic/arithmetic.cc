@@ -13,11 +13,11 @@
 
 #include "common/optimizer/aggregate.h"
 #include "common/optimizer/optimizer.h"
+#include "common/optimizer/square_sum.h"
 #include "common/wire/block_scaled.h"
 #include "common/wire/half_width.h"
 #include "common/wire/non_finite.h"
 #include "server/store/correction.h"
-#include "server/store/square_sum.h"
 
 namespace evenshard {
 namespace {

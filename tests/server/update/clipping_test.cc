@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "common/optimizer/norm_clipping.h"
 #include "tests/server/update/policy_fixture.h"
 
 namespace evenshard {
@@ -18,7 +19,9 @@ const std::string kClip = "update.clip_global_norm=2";
 double NormOf(const PolicyFixture& fixture, const AgreementReport& report) {
   SquareSum::Limbs limbs;
   std::copy_n(report.part().limb().begin(), limbs.size(), limbs.begin());
-  return std::sqrt(Clipping::RuleOf(*fixture.config).Value(SquareSum(limbs)));
+  const SquareRule rule =
+      NormRuleOf(fixture.config->proto().update().clip_global_norm(), fixture.config->model());
+  return std::sqrt(rule.Value(SquareSum(limbs)));
 }
 
 }  // namespace

@@ -17,28 +17,28 @@ constexpr int64_t kCheckedElements = 8192;
 
 }  // namespace
 
-RingPart::RingPart(const PlannedConfig* config, const RingPlan* plan, int rank)
-    : config_(*config),
-      plan_(*plan),
-      rank_(rank),
-      encoding_(config->proto().exchange().parameter_encoding()),
-      optimizers_(config->proto().optimizer(), config->proto().update().clip_value(),
-                  config->model()),
-      offsets_(plan->segments().size(), -1),
-      steps_(plan->segments().size()) {
+RingPart::RingPart(const Options& options)
+    : config_(*options.config),
+      plan_(*options.plan),
+      place_(options.place),
+      rank_(options.rank),
+      encoding_(config_.proto().exchange().parameter_encoding()),
+      optimizers_(config_.proto().optimizer(), config_.proto().update().clip_value(),
+                  config_.model()),
+      offsets_(plan_.segments().size(), -1),
+      steps_(plan_.segments().size()) {
   int64_t offset = 0;
-  for (const RingSegment& segment : plan->segments()) {
-    if (segment.part != rank) continue;
+  for (const RingSegment& segment : plan_.segments()) {
+    if (segment.part != place_) continue;
     offsets_[segment.id] = offset;
     offset += segment.size;
   }
 }
 
-absl::StatusOr<std::unique_ptr<RingPart>> RingPart::Create(const PlannedConfig* config,
-                                                           const RingPlan* plan, int rank) {
-  std::unique_ptr<RingPart> part(new RingPart(config, plan, rank));
-  const int64_t floats = std::max(plan->part_size(rank), kAlignment);
-  part->slots_.resize(StateArrays(config->proto()));
+absl::StatusOr<std::unique_ptr<RingPart>> RingPart::Create(const Options& options) {
+  std::unique_ptr<RingPart> part(new RingPart(options));
+  const int64_t floats = std::max(options.plan->part_size(options.place), kAlignment);
+  part->slots_.resize(StateArrays(options.config->proto()));
   for (FloatBuffer& slot : part->slots_) {
     ASSIGN_OR_RETURN(slot, FloatBuffer::Allocate(floats));
   }
@@ -52,7 +52,7 @@ absl::Status RingPart::Start(absl::Span<float> parameters) {
   if (encoding_ == FLOAT32) return absl::OkStatus();
   for (const RingSegment& segment : plan_.segments()) {
     const absl::Span<float> values = parameters.subspan(segment.begin, segment.size);
-    if (segment.part == rank_) {
+    if (segment.part == place_) {
       std::copy(values.begin(), values.end(), masters_.data() + offsets_[segment.id]);
     }
     if (!FitsEncoding(encoding_, values)) {
@@ -62,6 +62,98 @@ absl::Status RingPart::Start(absl::Span<float> parameters) {
     RoundTo(encoding_, values);
   }
   return absl::OkStatus();
+}
+
+absl::Status RingPart::VisitTensors(
+    int64_t begin, int64_t count,
+    absl::FunctionRef<absl::Status(int tensor, int64_t begin, int64_t count)> visit) const {
+  const std::vector<Tensor>& tensors = config_.model().tensors();
+  const int64_t end = begin + count;
+  auto tensor =
+      std::upper_bound(tensors.begin(), tensors.end(), begin,
+                       [](int64_t index, const Tensor& each) { return index < each.offset; }) -
+      1;
+  for (; tensor != tensors.end() && tensor->offset < end; ++tensor) {
+    const int64_t first = std::max(tensor->offset, begin);
+    const int64_t last = std::min(tensor->offset + tensor->size, end);
+    if (first >= last) continue;
+    RETURN_IF_ERROR(visit(static_cast<int>(tensor - tensors.begin()), first, last - first));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status RingPart::Restore(CheckpointReader& checkpoint, absl::Span<float> parameters) {
+  const std::vector<Tensor>& tensors = config_.model().tensors();
+  for (size_t i = 0; i < tensors.size(); ++i) {
+    RETURN_IF_ERROR(checkpoint.ReadParameters(
+        static_cast<int>(i), 0, parameters.subspan(tensors[i].offset, tensors[i].size)));
+  }
+  for (const RingSegment& segment : plan_.segments()) {
+    if (segment.part != place_) continue;
+    const auto read = [&](int tensor, int64_t begin, int64_t count) {
+      const int64_t in_tensor = begin - tensors[tensor].offset;
+      const int64_t in_part = offsets_[segment.id] + begin - segment.begin;
+      const int arrays = OptimizerArrays(config_, tensors[tensor]);
+      for (int i = 0; i < arrays; ++i) {
+        RETURN_IF_ERROR(checkpoint.ReadOptimizerArray(i, tensor, in_tensor,
+                                                      slots_[i].span().subspan(in_part, count)));
+      }
+      const auto steps = static_cast<int64_t>(checkpoint.ClockOf(tensor, in_tensor, count).steps);
+      steps_[segment.id] = std::max(steps_[segment.id], steps);
+      return absl::OkStatus();
+    };
+    RETURN_IF_ERROR(VisitTensors(segment.begin, segment.size, read));
+  }
+  return Start(parameters);
+}
+
+absl::Status RingPart::CopyTo(absl::Span<const float> parameters, Copy* copy) const {
+  const int64_t floats = std::max(plan_.part_size(place_), kAlignment);
+  copy->arrays.resize(1 + slots_.size());
+  for (FloatBuffer& array : copy->arrays) {
+    if (array.data() != nullptr) continue;
+    ASSIGN_OR_RETURN(array, FloatBuffer::Allocate(floats));
+  }
+  const auto take = [&](const FloatBuffer& from, FloatBuffer& to) {
+    std::copy_n(from.span().data(), floats, to.data());
+  };
+  for (size_t i = 0; i < slots_.size(); ++i) take(slots_[i], copy->arrays[1 + i]);
+  if (encoding_ != FLOAT32) take(masters_, copy->arrays[0]);
+  for (const RingSegment& segment : plan_.segments()) {
+    if (segment.part != place_) continue;
+    copy->steps = steps_[segment.id];
+    if (encoding_ != FLOAT32) continue;
+    std::copy_n(parameters.data() + segment.begin, segment.size,
+                copy->arrays[0].data() + offsets_[segment.id]);
+  }
+  return absl::OkStatus();
+}
+
+CheckpointPart RingPart::checkpoint_part() const {
+  CheckpointPart part = {
+      .index = place_, .parts = plan_.workers(), .plan_fingerprint = plan_.fingerprint()};
+  for (const RingSegment& segment : plan_.segments()) {
+    if (segment.part != place_) continue;
+    const auto add = [&](int tensor, int64_t begin, int64_t count) {
+      const int64_t in_tensor = begin - config_.model().tensors()[tensor].offset;
+      const int64_t in_part = offsets_[segment.id] + begin - segment.begin;
+      part.chunks.push_back({.id = static_cast<uint32_t>(part.chunks.size()),
+                             .tensor = tensor,
+                             .begin = in_tensor,
+                             .size = count,
+                             .shard = place_,
+                             .model_offset = begin,
+                             .shard_offset = in_part});
+      part.slices.push_back({.tensor = tensor,
+                             .begin = in_tensor,
+                             .size = count,
+                             .shard = place_,
+                             .shard_offset = in_part});
+      return absl::OkStatus();
+    };
+    VisitTensors(segment.begin, segment.size, add).IgnoreError();  // has none
+  }
+  return part;
 }
 
 absl::Status RingPart::Update(const RingSegment& segment, int64_t iteration, const Sum& sum,
@@ -95,23 +187,15 @@ absl::Status RingPart::Update(const RingSegment& segment, int64_t iteration, con
 
 void RingPart::ApplyRun(Progress& progress, int64_t first, const UnalignedFloat* gradient,
                         int64_t count) {
-  const std::vector<Tensor>& tensors = config_.model().tensors();
   const int64_t origin = progress.segment.begin + first;  // of the run, in the model
-  const int64_t end = origin + count;
-  auto tensor =
-      std::upper_bound(tensors.begin(), tensors.end(), origin,
-                       [](int64_t index, const Tensor& each) { return index < each.offset; }) -
-      1;
-  for (; tensor != tensors.end() && tensor->offset < end; ++tensor) {
-    int64_t begin = std::max(tensor->offset, origin);
-    const int64_t tensor_end = std::min(tensor->offset + tensor->size, end);
-    while (begin < tensor_end && progress.status.ok()) {
-      const int64_t size = std::min(kCheckedElements, tensor_end - begin);
-      progress.status = Apply(progress, static_cast<int>(tensor - tensors.begin()),
-                              begin - progress.segment.begin, gradient + (begin - origin), size);
-      begin += size;
+  const auto apply = [&](int tensor, int64_t begin, int64_t size) -> absl::Status {
+    for (const int64_t end = begin + size; begin < end; begin += kCheckedElements) {
+      RETURN_IF_ERROR(Apply(progress, tensor, begin - progress.segment.begin,
+                            gradient + (begin - origin), std::min(kCheckedElements, end - begin)));
     }
-  }
+    return absl::OkStatus();
+  };
+  if (progress.status.ok()) progress.status = VisitTensors(origin, count, apply);
 }
 
 absl::Status RingPart::Apply(const Progress& progress, int tensor, int64_t first,
@@ -136,8 +220,9 @@ absl::Status RingPart::Apply(const Progress& progress, int tensor, int64_t first
     run.slots[slot] = slots_[slot].data() + offsets_[progress.segment.id] + first;
   }
   if (has_both) run.sum = own;
-  optimizer.Apply(run, gradient, progress.sum.scale, optimizer.NumbersOf(progress.iteration),
-                  progress.step);
+  float scale = progress.sum.scale;
+  if (model.tensors()[tensor].role == TensorRole::kParameter) scale *= progress.sum.coefficient;
+  optimizer.Apply(run, gradient, scale, optimizer.NumbersOf(progress.iteration), progress.step);
   bad = FindNonFinite(run.parameters.data(), count);
   for (int slot = 0; slot < optimizer.slots() && bad < 0; ++slot) {
     bad = FindNonFinite(run.slots[slot], count);

@@ -22,14 +22,16 @@ RingRound::RingRound(const Options& options)
       plan_(*options.plan),
       sums_(options.config, options.rank),
       parameter_encoding_(options.config->proto().exchange().parameter_encoding()),
-      workers_(options.config->workers()),
+      workers_(plan_.workers()),
       connections_(options.config->proto().limits().connections()),
       limit_(absl::Seconds(options.config->proto().limits().exchange_seconds())),
       watch_period_(std::min(limit_ / 10, kLongestWatchPeriod)),
       watch_(watch_period_),
       is_pushed_(options.config->model().layers().size()),
       segments_(plan_.segments().size()),
-      buckets_(plan_.buckets().size()) {
+      buckets_(plan_.buckets().size()),
+      norm_(options.config, options.plan, options.place) {
+  work_.iteration = options.first_iteration;
   for (auto& queues : queues_) queues.resize(connections_);
 }
 
@@ -60,6 +62,8 @@ absl::Status RingRound::Begin(const ExchangeKind& kind, absl::Span<float> gradie
       ++buckets_[bucket].unpushed_layers;
     }
   }
+  coefficient_.reset();
+  if (norm_.clips()) norm_.Begin();
   ++moves_;
   return absl::OkStatus();
 }
@@ -93,7 +97,7 @@ void RingRound::Release(const RingBucket& bucket) {
   auto& held = held_[work_.iteration % 2];
   for (uint32_t id = bucket.first_segment; id < bucket.first_segment + bucket.segments; ++id) {
     const RingSegment& segment = plan_.segments()[id];
-    if ((segment.part + 1) % workers_ == options_.rank) {
+    if ((segment.part + 1) % workers_ == options_.place) {
       Outgoing first = {.segment = &segment, .iteration = work_.iteration, .is_own = contributes};
       if (contributes) {
         first.buffer = work_.gradients;
@@ -121,7 +125,7 @@ std::optional<RingRound::Outgoing> RingRound::Take(RingWay way, int stream) {
   queue.pop_front();
   const Encoding encoding = way == RingWay::kReduce ? sums_.encoding() : parameter_encoding_;
   if (!next.buffer.empty()) traffic_.bytes_out += EncodedBytes(encoding, next.segment->size);
-  ++traffic_.pushes;
+  if (next.segment != nullptr) ++traffic_.pushes;
   return next;
 }
 
@@ -180,7 +184,7 @@ absl::StatusOr<std::optional<RingRound::Work>> RingRound::Claim(const RingSegmen
   ++moves_;
   traffic_.bytes_in += SegmentsSize(held.received.data);
   const bool is_next = header.iteration == work_.iteration + 1 && is_begun_;
-  const bool is_expected = (segment.part + 1) % workers_ != options_.rank &&
+  const bool is_expected = (segment.part + 1) % workers_ != options_.place &&
                            (header.iteration == work_.iteration || is_next);
   auto& waiting = held_[header.iteration % 2];
   const bool is_repeated =
@@ -200,8 +204,8 @@ absl::StatusOr<std::optional<RingRound::Work>> RingRound::Claim(const RingSegmen
 
 absl::Status RingRound::Reduce(const RingSegment& segment, const Work& work,
                                const Decoded<GradientHeader>& received) {
-  return segment.part == options_.rank ? UpdatePart(segment, work, received)
-                                       : PassSum(segment, work, received);
+  if (segment.part != options_.place) return PassSum(segment, work, received);
+  return norm_.clips() ? HoldSummed(segment, work, received) : UpdatePart(segment, work, received);
 }
 
 absl::Status RingRound::PassSum(const RingSegment& segment, const Work& work,
@@ -234,16 +238,27 @@ absl::Status RingRound::UpdatePart(const RingSegment& segment, const Work& work,
     RingPart::Sum sum = {.scale = 1 / weight};
     if (work.weight > 0) sum.own = work.gradients.data() + segment.begin;
     if (has_received) sum.received = &received.data;
-    RETURN_IF_ERROR(
-        options_.part->Update(segment, static_cast<int64_t>(work.iteration), sum, work.parameters));
-    options_.on_parameters_written(segment.begin, segment.size);
+    RETURN_IF_ERROR(Update(segment, work, sum));
   }
   PassParameters(segment, work, is_unchanged);
   return absl::OkStatus();
 }
 
+absl::Status RingRound::Update(const RingSegment& segment, const Work& work,
+                               const RingPart::Sum& sum) {
+  RETURN_IF_ERROR(
+      options_.part->Update(segment, static_cast<int64_t>(work.iteration), sum, work.parameters));
+  options_.on_parameters_written(segment.begin, segment.size);
+  return absl::OkStatus();
+}
+
 absl::Status RingRound::TakeGathered(const Decoded<ParameterHeader>& received) {
   const ParameterHeader& header = received.header;
+  if (norm_.clips() && header.chunk >= plan_.segments().size()) {
+    const absl::Status taken = TakeNorm(received);
+    if (!taken.ok()) Fail(taken);
+    return taken;
+  }
   absl::StatusOr<const RingSegment*> segment =
       Find(header.chunk, header.encoding, parameter_encoding_, received.data, !header.unchanged);
   Work work;
@@ -252,7 +267,7 @@ absl::Status RingRound::TakeGathered(const Decoded<ParameterHeader>& received) {
     RETURN_IF_ERROR(failure_);
     ++moves_;
     traffic_.bytes_in += SegmentsSize(received.data);
-    const bool is_expected = (*segment)->part != options_.rank && IsReady((*segment)->bucket) &&
+    const bool is_expected = (*segment)->part != options_.place && IsReady((*segment)->bucket) &&
                              header.iteration == work_.iteration &&
                              !segments_[(*segment)->id].is_complete;
     if (!is_expected) {
@@ -276,7 +291,7 @@ absl::Status RingRound::TakeGathered(const Decoded<ParameterHeader>& received) {
 }
 
 void RingRound::PassParameters(const RingSegment& segment, const Work& work, bool is_unchanged) {
-  const bool goes_on = (options_.rank + 1) % workers_ != segment.part;
+  const bool goes_on = (options_.place + 1) % workers_ != segment.part;
   {
     absl::MutexLock lock(&mutex_);
     if (goes_on) {
@@ -298,20 +313,30 @@ void RingRound::Complete(const RingSegment& segment) {
 
 bool RingRound::ReduceHeld() {
   Held next;
+  std::optional<Summed> summed;
+  float coefficient = 1;
   Work work;
   {
     absl::MutexLock lock(&mutex_);
     const auto has_work = [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
-      return ends_ || !failure_.ok() || !released_.empty();
+      return ends_ || !failure_.ok() || !released_.empty() || CanClip();
     };
     mutex_.Await(absl::Condition(&has_work));
     if (ends_ || !failure_.ok()) return false;
-    next = std::move(released_.front());
-    released_.pop_front();
+    if (CanClip()) {
+      summed = summed_.front();
+      summed_.pop_front();
+      coefficient = *coefficient_;
+    } else {
+      next = std::move(released_.front());
+      released_.pop_front();
+    }
     work = work_;
   }
   const absl::Status reduced =
-      Reduce(plan_.segments()[next.received.header.chunk], work, next.received);
+      summed.has_value()
+          ? UpdateSummed(*summed, work, coefficient)
+          : Reduce(plan_.segments()[next.received.header.chunk], work, next.received);
   if (!reduced.ok()) Fail(reduced);
   return reduced.ok();
 }
@@ -319,47 +344,6 @@ bool RingRound::ReduceHeld() {
 void RingRound::EndHeld() {
   absl::MutexLock lock(&mutex_);
   ends_ = true;
-}
-
-uint32_t RingRound::Remaining(const Wait& wait) const {
-  if (!is_begun_) return wait.until_sent ? unsent_ : 0;
-  if (wait.layer < 0) return incomplete_ + (wait.until_sent ? unsent_ : 0);
-  uint32_t remaining = 0;
-  for (const int bucket : plan_.buckets_of_layer(wait.layer)) {
-    remaining += buckets_[bucket].incomplete;
-  }
-  return remaining;
-}
-
-absl::Status RingRound::AwaitLayer(int layer) { return Await({.layer = layer}); }
-
-absl::Status RingRound::AwaitAll() { return Await({.until_sent = true}); }
-
-absl::Status RingRound::Await(const Wait& wait) {
-  absl::MutexLock lock(&mutex_);
-  RETURN_IF_ERROR(failure_);
-  for (int layer = 0; is_begun_ && layer < static_cast<int>(is_pushed_.size()); ++layer) {
-    const absl::Span<const int> buckets = plan_.buckets_of_layer(layer);
-    const bool is_awaited = wait.layer < 0 || wait.layer == layer;
-    if (is_awaited && !buckets.empty() && !is_pushed_[layer]) {
-      return absl::FailedPreconditionError(
-          absl::StrCat("layer ", layer, " has not been pushed, and is waited for"));
-    }
-  }
-  wait_ = wait;
-  ++moves_;
-  const auto is_over = [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
-    return !failure_.ok() || Remaining(*wait_) == 0;
-  };
-  mutex_.Await(absl::Condition(&is_over));
-  wait_.reset();
-  ++moves_;
-  RETURN_IF_ERROR(failure_);
-  if (is_begun_ && incomplete_ == 0) {
-    is_begun_ = false;
-    ++work_.iteration;
-  }
-  return absl::OkStatus();
 }
 
 bool RingRound::Fail(const absl::Status& failure) {
@@ -372,23 +356,6 @@ bool RingRound::Fail(const absl::Status& failure) {
   held.swap(held_);
   released.swap(released_);
   return true;
-}
-
-std::optional<Stall> RingRound::CheckProgress(absl::Time now) {
-  absl::MutexLock lock(&mutex_);
-  watch_.Look(now);
-  if (!failure_.ok()) return std::nullopt;
-  if (!wait_.has_value() || moves_ != watch_.moves()) return watch_.Moved(work_.iteration, moves_);
-  const absl::Duration lasted = watch_.Stood();
-  const std::string missing =
-      incomplete_ == 0 ? absl::StrCat(unsent_, " chunks have not been sent")
-                       : absl::StrCat(options_.predecessor, " has sent nothing, and ", incomplete_,
-                                      " of ", segments_.size(), " chunks are missing");
-  if (lasted < std::min(StallWatch::kNewsAfter, limit_)) return std::nullopt;
-  return Stall{.iteration = work_.iteration,
-               .lasted = lasted,
-               .missing = missing,
-               .is_news = lasted >= StallWatch::kNewsAfter && watch_.IsNews()};
 }
 
 }  // namespace evenshard

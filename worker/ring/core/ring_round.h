@@ -17,12 +17,14 @@
 #include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
 #include "absl/types/span.h"
+#include "common/optimizer/square_sum.h"
 #include "common/placement/planned_config.h"
 #include "common/placement/ring_plan.h"
 #include "common/wire/chunk_codec.h"
 #include "worker/exchange/core/exchange_kind.h"
 #include "worker/exchange/core/stall_watch.h"
 #include "worker/exchange/core/training_exchange.h"
+#include "worker/ring/core/ring_norm.h"
 #include "worker/ring/core/ring_part.h"
 #include "worker/ring/core/ring_sums.h"
 
@@ -43,6 +45,9 @@ enum class RingWay : uint8_t { kReduce, kGather };
 // So each worker receives a segment at most once each way in an iteration, and adds gradients in an
 // order that is always the same. A sum takes the place of this worker's gradient, and leaves from
 // there; parameters are written to their place, and are passed on from there.
+//
+// If the config clips the mean by its norm, worker p keeps its sums until the norm is known, to
+// which each worker contributes the squares of its part (ring_clipping.cc).
 //
 // A sum that comes before this worker has pushed the bucket is held where it was received, until
 // ReduceHeld adds it. So a predecessor may be ahead by up to an iteration.
@@ -66,12 +71,17 @@ class RingRound {
     absl::Span<const float> buffer = {};
     float weight = 0;     // kReduce: of the workers in the sum
     bool is_own = false;  // kReduce: it is this worker's gradient, the first of the sum
+    // kGather, in place of a segment: the squares of a worker's part, and their chunk (RingNorm).
+    SquareSum::Limbs norm = {};
+    uint32_t norm_chunk = 0;
   };
   struct Options {
     const PlannedConfig* config = nullptr;  // must outlive the round, like every pointer here
     const RingPlan* plan = nullptr;
     RingPart* part = nullptr;
-    int rank = 0;
+    int place = 0;  // in the ring
+    int rank = 0;   // for errors
+    uint64_t first_iteration = 0;
     // The names of neighbours for errors, such as "worker 1 (10.0.0.2:50051)".
     std::string predecessor = {};
     // Called without a lock when a stream has something to take.
@@ -118,8 +128,8 @@ class RingRound {
                            std::shared_ptr<const void> owner);
   absl::Status TakeGathered(const Decoded<ParameterHeader>& received);
 
-  // Waits until a sum that was held can be added, and adds it. Returns false when the round has
-  // failed or is to end.
+  // Waits until a sum that was held can be added, and adds it, or until one of this worker's part
+  // can be clipped, and has it updated. Returns false when the round has failed or is to end.
   bool ReduceHeld();
   void EndHeld();
 
@@ -154,6 +164,11 @@ class RingRound {
   struct Held {
     Decoded<GradientHeader> received;
     std::shared_ptr<const void> owner;
+  };
+  // A sum of this worker's part that is whole, in the gradients' memory.
+  struct Summed {
+    const RingSegment* segment = nullptr;
+    float weight = 0;  // of the workers in it
   };
   struct SegmentState {
     bool is_received = false;  // the sum
@@ -202,11 +217,29 @@ class RingRound {
                        const Decoded<GradientHeader>& received);
   absl::Status UpdatePart(const RingSegment& segment, const Work& work,
                           const Decoded<GradientHeader>& received);
+  // Updates a segment of this worker's part in place.
+  absl::Status Update(const RingSegment& segment, const Work& work, const RingPart::Sum& sum);
+  // The steps of clipping.
+  absl::Status HoldSummed(const RingSegment& segment, const Work& work,
+                          const Decoded<GradientHeader>& received);
+  absl::Status TakeNorm(const Decoded<ParameterHeader>& received);
+  absl::Status UpdateSummed(const Summed& summed, const Work& work, float coefficient);
+  // Queues the squares of a worker's part.
+  void QueuePart(int place) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // Sets the coefficient if the norm is known. Errors: those of CheckNorm.
+  absl::Status LearnNorm() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // Whether a sum of this worker's part can be clipped.
+  bool CanClip() const ABSL_SHARED_LOCKS_REQUIRED(mutex_) {
+    return !summed_.empty() && coefficient_.has_value();
+  }
   // The parameters of a segment are there: completes it, and passes them on unless the successor is
   // where they came from.
   void PassParameters(const RingSegment& segment, const Work& work, bool is_unchanged);
   uint32_t Remaining(const Wait& wait) const ABSL_SHARED_LOCKS_REQUIRED(mutex_);
   absl::Status Await(const Wait& wait);
+
+  // The stream on which the parts of the norm travel.
+  static constexpr int kNormStream = 0;
 
   // Constant after construction.
   const Options options_;
@@ -232,6 +265,9 @@ class RingRound {
   // Sums that came before their bucket was pushed: of even and of odd iterations.
   std::array<std::unordered_map<uint32_t, Held>, 2> held_ ABSL_GUARDED_BY(mutex_);
   std::deque<Held> released_ ABSL_GUARDED_BY(mutex_);  // from held_, and can be added
+  RingNorm norm_;  // clips and SquaresOf may be called without the lock
+  std::deque<Summed> summed_ ABSL_GUARDED_BY(mutex_);
+  std::optional<float> coefficient_ ABSL_GUARDED_BY(mutex_);  // absent until the norm is known
   bool ends_ ABSL_GUARDED_BY(mutex_) = false;
   std::optional<Wait> wait_ ABSL_GUARDED_BY(mutex_);
   uint64_t moves_ ABSL_GUARDED_BY(mutex_) = 0;  // counts everything that advances a wait

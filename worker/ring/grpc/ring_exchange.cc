@@ -12,6 +12,7 @@
 
 #include "worker/ring/grpc/ring_exchange.h"
 
+#include <algorithm>
 #include <array>
 #include <utility>
 
@@ -20,6 +21,8 @@
 #include "common/base/error_kind.h"
 #include "common/base/incarnation.h"
 #include "common/base/status_macros.h"
+#include "common/checkpoint/checkpoint_id.h"
+#include "common/checkpoint/checkpoint_reader.h"
 #include "common/checkpoint/initial_parameters.h"
 #include "common/checkpoint/real_storage.h"
 #include "common/net/channel_options.h"
@@ -41,13 +44,24 @@ std::chrono::system_clock::time_point After(absl::Duration timeout) {
   return absl::ToChronoTime(absl::Now() + timeout);
 }
 
+std::vector<int> RanksOf(const RingExchange::Options& options) {
+  std::vector<int> ranks = options.start.ranks;
+  for (int rank = 0; rank < options.config->workers() && options.start.ranks.empty(); ++rank) {
+    ranks.push_back(rank);
+  }
+  return ranks;
+}
+
 }  // namespace
 
 RingExchange::RingExchange(const Options& options, RingPlan plan)
     : options_(options),
       config_(*options.config),
-      successor_((options.rank + 1) % config_.workers()),
-      predecessor_((options.rank + config_.workers() - 1) % config_.workers()),
+      ranks_(RanksOf(options)),
+      place_(
+          static_cast<int>(std::find(ranks_.begin(), ranks_.end(), options.rank) - ranks_.begin())),
+      successor_(ranks_[(place_ + 1) % ranks_.size()]),
+      predecessor_(ranks_[(place_ + ranks_.size() - 1) % ranks_.size()]),
       incarnation_(NewIncarnation()),
       plan_(std::move(plan)) {}
 
@@ -55,10 +69,16 @@ absl::StatusOr<std::unique_ptr<RingExchange>> RingExchange::Connect(const Option
   const PlannedConfig& config = *options.config;
   RETURN_IF_ERROR(ReserveOpenFiles(2 * (config.proto().limits().connections() + 1),
                                    "connections to both neighbours"));
-  ASSIGN_OR_RETURN(RingPlan plan,
-                   RingPlan::Create(config.model(), RingPlan::OptionsOf(config.proto())));
+  RingPlan::Options plan_options = RingPlan::OptionsOf(config.proto());
+  if (!options.start.ranks.empty()) {
+    plan_options.workers = static_cast<int>(options.start.ranks.size());
+  }
+  ASSIGN_OR_RETURN(RingPlan plan, RingPlan::Create(config.model(), plan_options));
   std::unique_ptr<RingExchange> exchange(new RingExchange(options, std::move(plan)));
-  ASSIGN_OR_RETURN(exchange->part_, RingPart::Create(&config, &exchange->plan_, options.rank));
+  ASSIGN_OR_RETURN(exchange->part_, RingPart::Create({.config = &config,
+                                                      .plan = &exchange->plan_,
+                                                      .place = exchange->place_,
+                                                      .rank = options.rank}));
   exchange->MakeRound();
   absl::Status ready = exchange->Start();
   if (ready.ok()) return exchange;
@@ -75,7 +95,9 @@ void RingExchange::MakeRound() {
       RingRound::Options{.config = &config_,
                          .plan = &plan_,
                          .part = part_.get(),
+                         .place = place_,
                          .rank = options_.rank,
+                         .first_iteration = static_cast<uint64_t>(options_.start.iteration),
                          .predecessor = NameOf(predecessor_),
                          .wake =
                              [this](RingWay way, int stream) {
@@ -88,6 +110,8 @@ void RingExchange::MakeRound() {
       RingService::Options{.config = &config_,
                            .plan = &plan_,
                            .rank = options_.rank,
+                           .predecessor = predecessor_,
+                           .generation = options_.start.generation,
                            .round = round_.get(),
                            .on_lost = [this] { Lost(predecessor_, "its connection has ended"); },
                            .on_news = [this](const absl::Status& news) { Fail(news); },
@@ -167,6 +191,7 @@ absl::Status RingExchange::Join() {
   request.set_plan_version(kRingPlanVersion);
   request.set_config_fingerprint(config_.fingerprint());
   request.set_plan_fingerprint(plan_.fingerprint());
+  request.set_generation(options_.start.generation);
   grpc::ClientContext context;
   context.set_deadline(After(absl::Seconds(config_.proto().limits().startup_seconds())));
   RingJoinResponse response;
@@ -209,7 +234,7 @@ RingExchange::~RingExchange() {
 
 std::vector<WorkerSet> RingExchange::worker_sets() const {
   WorkerSet all;
-  for (int rank = 0; rank < config_.workers(); ++rank) all.add_rank(rank);
+  for (const int rank : ranks_) all.add_rank(rank);
   return {all};
 }
 
@@ -218,6 +243,13 @@ absl::StatusOr<int64_t> RingExchange::Resume() {
 }
 
 absl::Status RingExchange::Pull(absl::Span<float> parameters) {
+  RETURN_IF_ERROR(options_.start.checkpoint.empty() ? MakeInitial(parameters)
+                                                    : ReadCheckpoint(parameters));
+  options_.on_parameters_written(0, static_cast<int64_t>(parameters.size()));
+  return absl::OkStatus();
+}
+
+absl::Status RingExchange::MakeInitial(absl::Span<float> parameters) {
   RealStorage storage;
   ASSIGN_OR_RETURN(const std::unique_ptr<const InitialParameters> initial,
                    InitialParameters::Open(&storage, config_));
@@ -226,9 +258,20 @@ absl::Status RingExchange::Pull(absl::Span<float> parameters) {
     RETURN_IF_ERROR(
         initial->Fill(static_cast<int>(i), 0, parameters.subspan(tensor.offset, tensor.size)));
   }
-  RETURN_IF_ERROR(part_->Start(parameters));
-  options_.on_parameters_written(0, static_cast<int64_t>(parameters.size()));
-  return absl::OkStatus();
+  return part_->Start(parameters);
+}
+
+absl::Status RingExchange::ReadCheckpoint(absl::Span<float> parameters) {
+  const std::string& name = options_.start.checkpoint;
+  const std::optional<CheckpointId> id = ParseCheckpointId(name);
+  if (!id.has_value()) {
+    return absl::InvalidArgumentError(absl::StrCat("\"", name, "\" is no checkpoint of this run"));
+  }
+  RealStorage storage;
+  ASSIGN_OR_RETURN(const std::unique_ptr<CheckpointReader> checkpoint,
+                   CheckpointReader::Open(
+                       &storage, config_.proto().recovery().checkpoint().folder(), config_, *id));
+  return part_->Restore(*checkpoint, parameters);
 }
 
 absl::Status RingExchange::PushPull(int64_t iteration, absl::Span<const float> gradients,
@@ -265,11 +308,23 @@ absl::Status RingExchange::AwaitAll() {
   return absl::InternalError("gRPC has not given back memory that was sent");
 }
 
+grpc::ByteBuffer RingExchange::NormMessage(const RingRound::Outgoing& part) {
+  const EncodedHeader header = EncodeListed(
+      ParameterHeader{.iteration = part.iteration, .chunk = part.norm_chunk}, sizeof(part.norm));
+  const std::array<grpc::Slice, 2> slices = {grpc::Slice(header.data(), header.size()),
+                                             grpc::Slice(part.norm.data(), sizeof(part.norm))};
+  return grpc::ByteBuffer(slices.data(), slices.size());
+}
+
 bool RingExchange::NextMessage(RingWay way, int stream, grpc::ByteBuffer* message) {
   // AwaitAll must not return between Take and Lend.
   const LentMemory::Hold hold(&lent_);
   const std::optional<RingRound::Outgoing> next = round_->Take(way, stream);
   if (!next.has_value()) return false;
+  if (next->segment == nullptr) {
+    *message = NormMessage(*next);
+    return true;
+  }
   const RingSegment& segment = *next->segment;
   const bool is_sum = way == RingWay::kReduce;
   const ExchangeConfig& exchange = config_.proto().exchange();

@@ -31,6 +31,14 @@
 
 namespace evenshard {
 
+// Where a ring begins, as the views of a run with recovery say. By default, as one without.
+struct RingStart {
+  std::vector<int> ranks = {};  // of the ring's workers, in order; empty: all of the config
+  uint64_t generation = 0;      // View::generation, or 0
+  int64_t iteration = 0;        // the first
+  std::string checkpoint = {};  // View::checkpoint
+};
+
 // A worker's exchange in a ring, without shards (topology: RING). It listens for its predecessor,
 // and connects to its successor. RingRound owns the iteration; this class gives it gRPC, threads
 // and memory.
@@ -57,6 +65,7 @@ class RingExchange final : public TrainingExchange, public RingSender::Handler {
     std::function<void(const Stall&)> on_stall = [](const Stall&) {};
     // Makes blocked calls, and later ones, return CANCELLED soon.
     std::stop_token stop = {};
+    RingStart start = {};
   };
 
   // Listens, waits until the successor is up, and until the predecessor has joined, each for at
@@ -75,8 +84,9 @@ class RingExchange final : public TrainingExchange, public RingSender::Handler {
   bool went_back() const override { return false; }
   absl::StatusOr<int64_t> Resume() override;
 
-  // Writes the initial parameters, which each worker makes by itself. Errors: those of
-  // InitialParameters and of RingPart::Start.
+  // Writes the initial parameters, which each worker makes by itself, or reads those of the
+  // checkpoint, and with them the state of this worker's part. Errors: those of InitialParameters,
+  // CheckpointReader and RingPart::Start.
   absl::Status Pull(absl::Span<float> parameters) override;
 
   // The same as Exchange's, with the buffers of the options. Gradients have changed when an
@@ -118,6 +128,9 @@ class RingExchange final : public TrainingExchange, public RingSender::Handler {
 
   Traffic traffic() const override { return round_->traffic(); }
 
+  // This worker's part, which changes during iterations only.
+  const RingPart& part() const { return *part_; }
+
  private:
   RingExchange(const Options& options, RingPlan plan);
 
@@ -125,6 +138,9 @@ class RingExchange final : public TrainingExchange, public RingSender::Handler {
   std::string NameOf(int rank) const;
   int Connections() const { return config_.proto().limits().connections(); }
   void MakeRound();
+  // The two ways of Pull. Errors: those of Pull.
+  absl::Status MakeInitial(absl::Span<float> parameters);
+  absl::Status ReadCheckpoint(absl::Span<float> parameters);
   // An error that the successor has answered with, with its name.
   absl::Status OfSuccessor(const absl::Status& error) const;
   // The steps of Connect. Errors: those of Connect.
@@ -154,6 +170,7 @@ class RingExchange final : public TrainingExchange, public RingSender::Handler {
   absl::Status CloseStreams();
   RingFailure FailureMessage(const absl::Status& status) const;
 
+  static grpc::ByteBuffer NormMessage(const RingRound::Outgoing& part);
   bool NextMessage(RingWay way, int stream, grpc::ByteBuffer* message) override;
   void MessageLeft() override { round_->Sent(); }
   void SenderEnded(const absl::Status& status) override;
@@ -161,7 +178,9 @@ class RingExchange final : public TrainingExchange, public RingSender::Handler {
   // Constant after Connect.
   const Options options_;
   const PlannedConfig& config_;
-  const int successor_;
+  const std::vector<int> ranks_;  // by place in the ring
+  const int place_;
+  const int successor_;  // ranks
   const int predecessor_;
   const uint64_t incarnation_;
   const RingPlan plan_;

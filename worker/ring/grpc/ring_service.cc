@@ -20,10 +20,6 @@ constexpr absl::Duration kLookPeriod = absl::Milliseconds(50);
 
 }  // namespace
 
-RingService::RingService(const Options& options)
-    : options_(options),
-      predecessor_((options.rank + options.config->workers() - 1) % options.config->workers()) {}
-
 size_t RingService::streams() const {
   return 2 * static_cast<size_t>(options_.config->proto().limits().connections());
 }
@@ -36,9 +32,9 @@ absl::Status RingService::AwaitPredecessor(absl::Duration timeout, const std::st
     if (stop.stop_requested()) return absl::CancelledError("told to stop");
     RETURN_IF_ERROR(options_.round->failure());
     if (waited >= timeout) {
-      return absl::DeadlineExceededError(
-          absl::StrCat("worker ", predecessor_, ", which passes on to this one, has not joined in ",
-                       absl::FormatDuration(timeout), " (limits.startup_seconds)"));
+      return absl::DeadlineExceededError(absl::StrCat(
+          "worker ", options_.predecessor, ", which passes on to this one, has not joined in ",
+          absl::FormatDuration(timeout), " (limits.startup_seconds)"));
     }
     mutex_.AwaitWithTimeout(absl::Condition(&is_there), kLookPeriod);
   }
@@ -61,11 +57,16 @@ absl::Status RingService::CheckJoin(const RingJoinRequest& join) const {
   if (join.config_fingerprint() != config.fingerprint()) return differs("config");
   if (join.plan_fingerprint() != options_.plan->fingerprint()) return differs("plan");
   if (join.successor() != static_cast<uint32_t>(options_.rank) ||
-      join.worker() != static_cast<uint32_t>(predecessor_)) {
+      join.worker() != static_cast<uint32_t>(options_.predecessor)) {
     return absl::FailedPreconditionError(
         absl::StrCat("worker ", join.worker(), " looked for worker ", join.successor(),
                      " here, and this is ", "worker ", options_.rank, ", to which worker ",
-                     predecessor_, " passes on: the addresses in `ring` are mixed up"));
+                     options_.predecessor, " passes on: the addresses in `ring` are mixed up"));
+  }
+  if (join.generation() != options_.generation) {
+    return absl::FailedPreconditionError(
+        absl::StrCat("worker ", join.worker(), " is in generation ", join.generation(),
+                     " of the run, and worker ", options_.rank, " in ", options_.generation));
   }
   if (join.incarnation() == 0) return absl::InvalidArgumentError("the incarnation is 0");
   return absl::OkStatus();
@@ -78,7 +79,7 @@ absl::StatusOr<RingJoinResponse> RingService::TakeUp(const RingJoinRequest& join
   if (is_ended_) return absl::FailedPreconditionError("the worker has ended");
   if (incarnation_ != 0 && incarnation_ != join.incarnation() && opened_ > 0) {
     return absl::AlreadyExistsError(
-        absl::StrCat("worker ", predecessor_, " has joined already, from another process"));
+        absl::StrCat("worker ", options_.predecessor, " has joined already, from another process"));
   }
   incarnation_ = join.incarnation();
   return RingJoinResponse();
@@ -101,7 +102,7 @@ UnaryReactor* RingService::Join(CallContext* context, const MessageBytes* reques
 }
 
 absl::Status RingService::CheckJoined(uint32_t worker, uint64_t incarnation) const {
-  if (worker == static_cast<uint32_t>(predecessor_) && incarnation == incarnation_ &&
+  if (worker == static_cast<uint32_t>(options_.predecessor) && incarnation == incarnation_ &&
       incarnation != 0) {
     return absl::OkStatus();
   }
@@ -149,7 +150,7 @@ BidiReactor* RingService::Open(CallContext* context, RingWay way) {
   if (refused.ok() && is_ended_) refused = ended_.ok() ? absl::AbortedError("it ends") : ended_;
   if (refused.ok() && opened_ == streams()) {
     refused = absl::ResourceExhaustedError(
-        absl::StrCat("worker ", predecessor_, " has opened its streams already"));
+        absl::StrCat("worker ", options_.predecessor, " has opened its streams already"));
   }
   if (!refused.ok()) return new Refused<BidiReactor>(refused);
   ++opened_;

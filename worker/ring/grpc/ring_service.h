@@ -34,6 +34,8 @@ class RingService final
     const PlannedConfig* config = nullptr;  // must outlive the service, like every pointer here
     const RingPlan* plan = nullptr;
     int rank = 0;
+    int predecessor = 0;      // its rank
+    uint64_t generation = 0;  // RingStart::generation
     RingRound* round = nullptr;
     // The predecessor was lost: its streams have broken.
     std::function<void()> on_lost;
@@ -43,7 +45,7 @@ class RingService final
     std::function<void()> on_failure;
   };
 
-  explicit RingService(const Options& options);
+  explicit RingService(const Options& options) : options_(options) {}
   // REQUIRES: all RPCs have ended.
   ~RingService() override = default;
 
@@ -80,7 +82,6 @@ class RingService final
   size_t streams() const;  // that the predecessor opens
 
   const Options options_;
-  const int predecessor_;
 
   mutable absl::Mutex mutex_;
   uint64_t incarnation_ ABSL_GUARDED_BY(mutex_) = 0;  // that has joined, or 0

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <atomic>
 #include <catch2/catch.hpp>
+#include <cstring>
 #include <memory>
 #include <string>
 #include <thread>
@@ -12,6 +13,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/base/random.h"
+#include "common/optimizer/norm_clipping.h"
 #include "common/optimizer/tensor_optimizers.h"
 #include "common/placement/initializer.h"
 #include "common/placement/planned_config.h"
@@ -77,12 +79,13 @@ class RingOfRounds {
     std::thread held;
   };
 
-  explicit RingOfRounds(PlannedConfig config)
+  explicit RingOfRounds(PlannedConfig config, uint64_t first_iteration = 0)
       : config_(std::move(config)), plan_(PlanOfConfig(config_)), workers_(config_.workers()) {
     for (int rank = 0; rank < config_.workers(); ++rank) {
       Worker& worker = workers_[rank];
       worker.parameters = InitialOf(config_);
-      absl::StatusOr<std::unique_ptr<RingPart>> part = RingPart::Create(&config_, &plan_, rank);
+      absl::StatusOr<std::unique_ptr<RingPart>> part =
+          RingPart::Create({.config = &config_, .plan = &plan_, .place = rank, .rank = rank});
       REQUIRE(part.ok());
       worker.part = *std::move(part);
       REQUIRE(worker.part->Start(absl::MakeSpan(worker.parameters)).ok());
@@ -90,7 +93,9 @@ class RingOfRounds {
           .config = &config_,
           .plan = &plan_,
           .part = worker.part.get(),
+          .place = rank,
           .rank = rank,
+          .first_iteration = first_iteration,
           .predecessor = absl::StrCat("worker ", (rank + workers() - 1) % workers()),
           .wake = [](RingWay, int) {},
           .on_parameters_written = [](int64_t, int64_t) {}});
@@ -137,6 +142,14 @@ class RingOfRounds {
     const auto sent = workers_[rank].round->Take(way, stream);
     if (!sent.has_value()) return false;
     RingRound& to = *workers_[(rank + 1) % workers()].round;
+    if (sent->segment == nullptr) {
+      const auto* const bytes = reinterpret_cast<const char*>(sent->norm.data());
+      to.TakeGathered({.header = {.iteration = sent->iteration, .chunk = sent->norm_chunk},
+                       .data = Pieces({bytes, bytes + sizeof(sent->norm)})})
+          .IgnoreError();
+      workers_[rank].round->Sent();
+      return true;
+    }
     const RingSegment& segment = *sent->segment;
     const ExchangeConfig& exchange = config_.proto().exchange();
     auto bytes = std::make_shared<std::vector<char>>();
@@ -223,6 +236,29 @@ class RingOfRounds {
   std::vector<Worker> workers_;
 };
 
+inline void RequireOk(const std::vector<absl::Status>& outcomes) {
+  for (const absl::Status& outcome : outcomes) {
+    INFO(outcome.ToString());
+    REQUIRE(outcome.ok());
+  }
+}
+
+// Runs an iteration of all workers, whose weights are given by rank; 0 does not contribute.
+inline void RunIteration(RingOfRounds& ring, int iteration, const std::vector<float>& weights,
+                         uint32_t seed) {
+  for (int rank = 0; rank < ring.workers(); ++rank) {
+    const bool skip = weights[rank] == 0;
+    REQUIRE(ring.Begin(rank, iteration, {.skip = skip, .weight = skip ? 1 : weights[rank]}).ok());
+    REQUIRE(ring.PushAll(rank).ok());
+  }
+  RequireOk(ring.DeliverAll(seed));
+}
+
+inline void RequireSame(const std::vector<float>& a, const std::vector<float>& b) {
+  REQUIRE(a.size() == b.size());
+  REQUIRE(std::memcmp(a.data(), b.data(), a.size() * sizeof(float)) == 0);
+}
+
 // What the parameters must be: sums in the order of the ring, and the optimizer on each segment.
 class RingReference {
  public:
@@ -245,6 +281,7 @@ class RingReference {
     }
     if (total == 0) return;
     ++steps_;
+    std::vector<float> sums(parameters_.size());
     for (const RingSegment& segment : plan_.segments()) {
       std::vector<float> sum(segment.size);
       bool is_empty = true;
@@ -257,14 +294,34 @@ class RingReference {
         }
         is_empty = false;
       }
-      Apply(segment, sum, 1 / total, iteration);
+      std::copy(sum.begin(), sum.end(), sums.begin() + segment.begin);
+    }
+    const float coefficient = CoefficientOf(sums, 1 / total);
+    for (const RingSegment& segment : plan_.segments()) {
+      Apply(segment, sums, 1 / total, coefficient, iteration);
     }
   }
   const std::vector<float>& parameters() const { return parameters_; }
+  // How many updates were clipped.
+  int clipped() const { return clipped_; }
 
  private:
-  void Apply(const RingSegment& segment, const std::vector<float>& sum, float scale,
-             int iteration) {
+  float CoefficientOf(const std::vector<float>& sums, float scale) {
+    const double limit = config_.proto().update().clip_global_norm();
+    if (limit == 0) return 1;
+    const SquareRule rule = NormRuleOf(limit, config_.model());
+    SquareSum squares;
+    for (const Tensor& tensor : config_.model().tensors()) {
+      if (tensor.role != TensorRole::kParameter) continue;
+      REQUIRE(rule.Add(sums.data() + tensor.offset, tensor.size, scale, &squares));
+    }
+    const float coefficient = ClipCoefficient(limit, rule.Value(squares));
+    clipped_ += coefficient < 1 ? 1 : 0;
+    return coefficient;
+  }
+
+  void Apply(const RingSegment& segment, const std::vector<float>& sums, float scale,
+             float coefficient, int iteration) {
     for (size_t i = 0; i < config_.model().tensors().size(); ++i) {
       const Tensor& tensor = config_.model().tensors()[i];
       const int64_t begin = std::max(tensor.offset, segment.begin);
@@ -275,7 +332,8 @@ class RingReference {
       for (int slot = 0; slot < optimizer.slots(); ++slot) {
         span.slots[slot] = slots_[slot].data() + begin;
       }
-      optimizer.Apply(span, sum.data() + (begin - segment.begin), scale,
+      const bool is_clipped = tensor.role == TensorRole::kParameter;
+      optimizer.Apply(span, sums.data() + begin, is_clipped ? scale * coefficient : scale,
                       optimizer.NumbersOf(iteration), steps_);
     }
   }
@@ -286,6 +344,7 @@ class RingReference {
   std::vector<float> parameters_;
   std::vector<std::vector<float>> slots_;
   int64_t steps_ = 0;
+  int clipped_ = 0;
 };
 
 }  // namespace evenshard

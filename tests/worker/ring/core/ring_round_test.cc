@@ -16,29 +16,6 @@ namespace {
 
 constexpr char kMomentum[] = "optimizer={kind: MOMENTUM learning_rate: 0.05 weight_decay: 0.01}";
 
-void RequireOk(const std::vector<absl::Status>& outcomes) {
-  for (const absl::Status& outcome : outcomes) {
-    INFO(outcome.ToString());
-    REQUIRE(outcome.ok());
-  }
-}
-
-// Runs an iteration of all workers, whose weights are given by rank; 0 does not contribute.
-void RunIteration(RingOfRounds& ring, int iteration, const std::vector<float>& weights,
-                  uint32_t seed) {
-  for (int rank = 0; rank < ring.workers(); ++rank) {
-    const bool skip = weights[rank] == 0;
-    REQUIRE(ring.Begin(rank, iteration, {.skip = skip, .weight = skip ? 1 : weights[rank]}).ok());
-    REQUIRE(ring.PushAll(rank).ok());
-  }
-  RequireOk(ring.DeliverAll(seed));
-}
-
-void RequireSame(const std::vector<float>& a, const std::vector<float>& b) {
-  REQUIRE(a.size() == b.size());
-  REQUIRE(std::memcmp(a.data(), b.data(), a.size() * sizeof(float)) == 0);
-}
-
 TEST_CASE("all workers come to the optimizer's step on the sum in the order of the ring") {
   for (const std::string& model :
        {std::string(kSmallRingModel), std::string("builtin: \"mnist_mlp\""),

@@ -37,10 +37,12 @@ std::vector<absl::Status> Train(TestRing& ring) {
 }
 
 // The same with shards.
-std::vector<float> TrainWithShards(int workers) {
-  TestCluster cluster(
-      MustParse(kSmallConfig, {absl::StrCat("workers=", workers), "update.deterministic=true",
-                               "optimizer={kind: ADAM learning_rate: 0.01}"}));
+std::vector<float> TrainWithShards(int workers, std::vector<std::string> overrides) {
+  const ScratchFolder folder;
+  overrides.insert(overrides.end(),
+                   {absl::StrCat("workers=", workers), "update.deterministic=true",
+                    absl::StrCat("shard[0].address='unix:", folder.Path("ps0"), "'")});
+  TestCluster cluster(MustParse(kSmallConfig, overrides));
   RequireAllOk(cluster.RunWorkers([&](int rank, Exchange& exchange) -> absl::Status {
     std::vector<float> parameters(cluster.config().model().buffer_size());
     absl::Status status = exchange.Pull(absl::MakeSpan(parameters));
@@ -61,11 +63,14 @@ double LargestDifference(const std::vector<float>& a, const std::vector<float>& 
 }
 
 TEST_CASE("a ring comes to the parameters of shards to rounding, with equal bits in equal runs") {
+  const std::string clipping = GENERATE("update.clip_global_norm=0", "update.clip_global_norm=1");
   for (const int workers : {2, 3, 4}) {
-    INFO(workers << " workers");
+    INFO(workers << " workers, " << clipping);
+    const std::vector<std::string> overrides = {"optimizer={kind: NESTEROV learning_rate: 0.01}",
+                                                clipping};
     std::vector<float> first;
     for (int run = 0; run < 3; ++run) {
-      TestRing ring(workers, {"optimizer={kind: ADAM learning_rate: 0.01}"});
+      TestRing ring(workers, overrides);
       RequireAllOk(Train(ring));
       if (run == 0) first = ring.parameters(0);
       for (int rank = 0; rank < workers; ++rank) {
@@ -73,7 +78,7 @@ TEST_CASE("a ring comes to the parameters of shards to rounding, with equal bits
                             first.size() * sizeof(float)) == 0);
       }
     }
-    CHECK(LargestDifference(first, TrainWithShards(workers)) < 1e-5);
+    CHECK(LargestDifference(first, TrainWithShards(workers, overrides)) < 1e-5);
   }
 }
 

@@ -1,5 +1,5 @@
-#ifndef EVENSHARD_SERVER_STORE_SQUARE_SUM_H_
-#define EVENSHARD_SERVER_STORE_SQUARE_SUM_H_
+#ifndef EVENSHARD_COMMON_OPTIMIZER_SQUARE_SUM_H_
+#define EVENSHARD_COMMON_OPTIMIZER_SQUARE_SUM_H_
 
 #include <array>
 #include <cstdint>
@@ -55,4 +55,4 @@ class SquareRule {
 
 }  // namespace evenshard
 
-#endif  // EVENSHARD_SERVER_STORE_SQUARE_SUM_H_
+#endif  // EVENSHARD_COMMON_OPTIMIZER_SQUARE_SUM_H_

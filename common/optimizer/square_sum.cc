@@ -1,4 +1,4 @@
-#include "server/store/square_sum.h"
+#include "common/optimizer/square_sum.h"
 
 #include <algorithm>
 #include <bit>

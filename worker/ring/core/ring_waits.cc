@@ -1,0 +1,74 @@
+// What the training thread waits for in a round, and how long that may take, for RingRound.
+
+#include <algorithm>
+#include <string>
+
+#include "absl/strings/str_cat.h"
+#include "common/base/status_macros.h"
+#include "worker/ring/core/ring_round.h"
+
+namespace evenshard {
+
+uint32_t RingRound::Remaining(const Wait& wait) const {
+  if (!is_begun_) return wait.until_sent ? unsent_ : 0;
+  uint32_t remaining = norm_.is_missing() ? 1 : 0;
+  if (wait.layer < 0) return remaining + incomplete_ + (wait.until_sent ? unsent_ : 0);
+  for (const int bucket : plan_.buckets_of_layer(wait.layer)) {
+    remaining += buckets_[bucket].incomplete;
+  }
+  return remaining;
+}
+
+absl::Status RingRound::AwaitLayer(int layer) { return Await({.layer = layer}); }
+
+absl::Status RingRound::AwaitAll() { return Await({.until_sent = true}); }
+
+absl::Status RingRound::Await(const Wait& wait) {
+  absl::MutexLock lock(&mutex_);
+  RETURN_IF_ERROR(failure_);
+  for (int layer = 0; is_begun_ && layer < static_cast<int>(is_pushed_.size()); ++layer) {
+    const absl::Span<const int> buckets = plan_.buckets_of_layer(layer);
+    // The norm, without which no parameters come, is that of all layers.
+    const bool is_awaited = wait.layer < 0 || wait.layer == layer || norm_.clips();
+    if (is_awaited && !buckets.empty() && !is_pushed_[layer]) {
+      return absl::FailedPreconditionError(
+          absl::StrCat("layer ", layer, " has not been pushed, and is waited for"));
+    }
+  }
+  wait_ = wait;
+  ++moves_;
+  const auto is_over = [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+    return !failure_.ok() || Remaining(*wait_) == 0;
+  };
+  mutex_.Await(absl::Condition(&is_over));
+  wait_.reset();
+  ++moves_;
+  RETURN_IF_ERROR(failure_);
+  if (is_begun_ && incomplete_ == 0 && !norm_.is_missing()) {
+    is_begun_ = false;
+    ++work_.iteration;
+  }
+  return absl::OkStatus();
+}
+
+std::optional<Stall> RingRound::CheckProgress(absl::Time now) {
+  absl::MutexLock lock(&mutex_);
+  watch_.Look(now);
+  if (!failure_.ok()) return std::nullopt;
+  if (!wait_.has_value() || moves_ != watch_.moves()) return watch_.Moved(work_.iteration, moves_);
+  const absl::Duration lasted = watch_.Stood();
+  const std::string missing =
+      incomplete_ == 0 && norm_.is_missing()
+          ? absl::StrCat(options_.predecessor, " has not sent all of the gradient's norm")
+      : incomplete_ == 0
+          ? absl::StrCat(unsent_, " chunks have not been sent")
+          : absl::StrCat(options_.predecessor, " has sent nothing, and ", incomplete_, " of ",
+                         segments_.size(), " chunks are missing");
+  if (lasted < std::min(StallWatch::kNewsAfter, limit_)) return std::nullopt;
+  return Stall{.iteration = work_.iteration,
+               .lasted = lasted,
+               .missing = missing,
+               .is_news = lasted >= StallWatch::kNewsAfter && watch_.IsNews()};
+}
+
+}  // namespace evenshard
