@@ -206,7 +206,8 @@ int Run(const CommandLine& command) {
   if (!std::isfinite(summary->final_loss)) {
     spdlog::warn("the loss of the last batch is {}", summary->final_loss);
   }
-  if (!command.save.empty()) {
+  // With recovery every worker is told to, in case that it is the first of those that are left.
+  if (!command.save.empty() && (views == nullptr || (*trainer)->is_first())) {
     const absl::Status saved = WriteModel(config->model(), (*trainer)->parameters(), command.save);
     if (!saved.ok()) return LogError(saved, 1);
     spdlog::info("the model is in {}", command.save);

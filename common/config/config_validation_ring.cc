@@ -32,9 +32,6 @@ void RefuseShards(const ClusterConfig& config, Refusals& refusals) {
                   "whose workers need no shards, allowed: false");
   refusals.Refuse(config.has_partition(), "partition", "is given",
                   "where each bucket is cut into equal parts, one for each worker, allowed: none");
-  refusals.Refuse(config.has_recovery(), "recovery", "is given",
-                  "which ends when a process dies: replicas, checkpoints and views are of shards, "
-                  "allowed: none");
   refusals.Refuse(
       config.model().has_from_workers(), "model.from_workers", "is given",
       "which only the program `worker` can be in, allowed: builtin, or input and layer");
@@ -46,6 +43,29 @@ void RefuseShards(const ClusterConfig& config, Refusals& refusals) {
   refusals.Refuse(limits.has_reconnect_seconds(), "limits.reconnect_seconds", kNoEffect,
                   "which ends when a connection breaks, allowed: none");
   refusals.Refuse(limits.has_snapshot_bytes(), "limits.snapshot_bytes", kNoEffect, kOfShards);
+}
+
+void RefuseRecovery(const ClusterConfig& config, Refusals& refusals) {
+  const Recovery& recovery = config.recovery();
+  refusals.Refuse(config.has_recovery() && config.model().has_from_workers(), "recovery",
+                  "is given with model.from_workers",
+                  "whose checkpoints only the program `worker` writes and reads, allowed: none");
+  refusals.Refuse(recovery.replicas() != 0, "recovery.replicas",
+                  absl::StrCat("is ", recovery.replicas()),
+                  "which goes back to a checkpoint after a loss, allowed: 0");
+  refusals.Refuse(!recovery.spare().empty(), "recovery.spare", "is given",
+                  "which has no shards to replace, allowed: none");
+  refusals.Refuse(recovery.has_etcd(), "recovery.etcd", "is given",
+                  "whose workers only launch starts again, allowed: none");
+  refusals.Refuse(recovery.checkpoint().has_every_seconds(), "recovery.checkpoint.every_seconds",
+                  absl::StrCat("is ", recovery.checkpoint().every_seconds()),
+                  "whose workers all cut after the same iteration without asking anybody, allowed: "
+                  "every_iterations in its place");
+  refusals.Refuse(recovery.checkpoint().has_buffer_bytes(), "recovery.checkpoint.buffer_bytes",
+                  "has no effect", "where a worker copies all of its part, allowed: none");
+  refusals.Refuse(recovery.has_min_workers() && recovery.min_workers() < 2, "recovery.min_workers",
+                  absl::StrCat("is ", recovery.min_workers()),
+                  "which needs two, allowed: 2 to the number of workers");
 }
 
 void RefuseModes(const ClusterConfig& config, Refusals& refusals) {
@@ -95,6 +115,7 @@ void ValidateRing(const ClusterConfig& config, FieldProblems* problems) {
   if (!is_ring) return;
   Refusals refusals(problems);
   RefuseShards(config, refusals);
+  RefuseRecovery(config, refusals);
   RefuseModes(config, refusals);
   if (config.workers() == 1) {
     problems->Add("workers",

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "tests/integration/ring_launch.h"
 #include "tests/testing/program.h"
 #include "tests/testing/scratch_folder.h"
 
@@ -17,26 +18,11 @@ namespace {
 
 using Catch::Contains;
 
-constexpr char kConfig[] = "configs/digits_ring.textproto";
-
-// Workers on unix sockets in `folder`, so that tests never meet on a port.
-std::vector<std::string> Overrides(const ScratchFolder& folder, int workers,
-                                   const std::vector<std::string>& more = {}) {
-  std::string ring = "ring={";
-  for (int rank = 0; rank < workers; ++rank) {
-    absl::StrAppend(&ring, " address: 'unix:", folder.Path(absl::StrCat(rank, ".sock")), "'");
-  }
-  std::vector<std::string> overrides = {"--set", absl::StrCat("workers=", workers), "--set",
-                                        ring + " }"};
-  for (const std::string& each : more) overrides.insert(overrides.end(), {"--set", each});
-  return overrides;
-}
-
 std::unique_ptr<Program> StartWorker(const ScratchFolder& folder, int workers, int rank,
                                      const std::vector<std::string>& more = {}) {
-  std::vector<std::string> command = {"worker/worker", absl::StrCat("--config=", kConfig),
+  std::vector<std::string> command = {"worker/worker", absl::StrCat("--config=", kRingConfigFile),
                                       absl::StrCat("--rank=", rank)};
-  for (const std::string& each : Overrides(folder, workers, more)) command.push_back(each);
+  for (const std::string& each : RingOverrides(folder, workers, more)) command.push_back(each);
   return std::make_unique<Program>(command);
 }
 
@@ -49,23 +35,15 @@ std::vector<std::unique_ptr<Program>> StartWorkers(const ScratchFolder& folder, 
   return started;
 }
 
-std::vector<std::string> Launch(const ScratchFolder& folder, int workers,
-                                const std::vector<std::string>& flags,
-                                const std::vector<std::string>& more) {
-  std::vector<std::string> command = {"tools/launch/launch", absl::StrCat("--config=", kConfig)};
-  command.insert(command.end(), flags.begin(), flags.end());
-  for (const std::string& each : Overrides(folder, workers, more)) command.push_back(each);
-  return command;
-}
-
 TEST_CASE("launch trains a ring, which saves equal models in equal runs") {
   std::vector<std::string> saved;
   for (const char* name : {"first", "second"}) {
     const ScratchFolder folder;
     // Without a name of its own, two tests at the same time could have the same.
     const std::string run = std::filesystem::path(folder.Path(name)).parent_path().filename();
-    Program launch(Launch(folder, 3, {absl::StrCat("--save=", folder.Path(name)), "--name=" + run},
-                          {"training.epochs=12", "training.required_accuracy=0.9"}));
+    Program launch(LaunchRing(folder, 3,
+                              {absl::StrCat("--save=", folder.Path(name)), "--name=" + run},
+                              {"training.epochs=12", "training.required_accuracy=0.9"}));
     const int code = launch.Wait();
     INFO(launch.output());
     REQUIRE(code == 0);
@@ -134,7 +112,7 @@ TEST_CASE("a worker of a ring that hangs is named by the one that it passes on t
 TEST_CASE("programs that are about shards refuse a ring") {
   const ScratchFolder folder;
   const auto refusal_of = [&](std::vector<std::string> command) {
-    command.push_back(absl::StrCat("--config=", kConfig));
+    command.push_back(absl::StrCat("--config=", kRingConfigFile));
     Program program(command);
     const int code = program.Wait();
     INFO(program.output());
@@ -150,7 +128,7 @@ TEST_CASE("programs that are about shards refuse a ring") {
 }
 
 TEST_CASE("psctl plan shows the buckets of a ring, and what each worker sends") {
-  Program plan({"tools/psctl/psctl", "plan", absl::StrCat("--config=", kConfig),
+  Program plan({"tools/psctl/psctl", "plan", absl::StrCat("--config=", kRingConfigFile),
                 "--set=model={builtin: 'vgg16'}", "--set=compute.backend=EMULATED",
                 "--set=training={iterations: 1}", "--set=data={}", "--gbps=10"});
   CHECK(plan.Wait() == 0);
@@ -160,7 +138,7 @@ TEST_CASE("psctl plan shows the buckets of a ring, and what each worker sends") 
   CHECK_THAT(plan.output(), Contains("138.4 MB  415.1 MB        415.1 MB"));
   CHECK_THAT(plan.output(), Contains("busiest link   830.1 MB each way per iteration"));
   CHECK_THAT(plan.output(), Contains("predicted      "));
-  Program two({"tools/psctl/psctl", "plan", absl::StrCat("--config=", kConfig),
+  Program two({"tools/psctl/psctl", "plan", absl::StrCat("--config=", kRingConfigFile),
                "--config=configs/digits_sync.textproto"});
   CHECK(two.Wait() == 2);
 }

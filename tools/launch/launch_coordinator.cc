@@ -5,6 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/base/text.h"
+#include "common/control/view/worker_set.h"
 
 namespace evenshard {
 namespace {
@@ -23,6 +24,7 @@ LaunchCoordinator::LaunchCoordinator(ViewCoordinator::Settings settings,
                                      ViewCoordinator::NewestCheckpoint newest_checkpoint,
                                      const Clock* clock)
     : recovery_(settings.recovery),
+      is_ring_(settings.slots == 0),
       silence_(absl::Seconds(settings.recovery.silence_seconds())),
       clock_(*clock),
       coordinator_(std::move(settings), std::move(newest_checkpoint)) {}
@@ -117,7 +119,15 @@ RecoveryHost::Verdict LaunchCoordinator::Ended(ProcessRole role, absl::string_vi
   }
   const bool fails =
       !success && (had_finished ? !by_signal : recovery_.worker_loss() == Recovery::FAIL);
-  if (coordinator_.finished()) return had_finished && fails ? Verdict::kFailure : Verdict::kDone;
+  if (coordinator_.finished()) {
+    // A worker of a ring may have the model to save yet.
+    const bool has_failed = had_finished && (fails || (is_ring_ && !success));
+    return has_failed ? Verdict::kFailure : Verdict::kDone;
+  }
+  // The others have made a ring without it.
+  if (is_ring_ && !IsInLastWorkerSet(coordinator_.view().worker_set(), role.index)) {
+    return Verdict::kDone;
+  }
   // Programs that join no run succeed by themselves.
   if (success && !heard_worker_) return Verdict::kDone;
   // One that had finished waits for the end in its successor too, since the run may go back.

@@ -67,6 +67,7 @@ class LaunchCoordinator : public RecoveryHost {
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   const Recovery recovery_;
+  const bool is_ring_;
   const absl::Duration silence_;
   const Clock& clock_;
 

@@ -72,8 +72,9 @@ constexpr char kUsage[] =
     "checkpoint of an earlier run. With --max_restarts a PROGRAM is also started again when it\n"
     "ends with an exception (worker_loss: WAIT or CONTINUE), each worker at most N times.\n\n"
     "While it goes on, psctl and a Reader find the run by its name (psctl --run=NAME).\n\n"
-    "With topology RING there are no shards: worker 0 writes the model of --save when it has\n"
-    "trained to the end, and --stats is refused.\n\n"
+    "With topology RING there are no shards: worker 0, or with `recovery` the first of those that\n"
+    "are left, writes the model of --save when it has trained to the end, and --stats is "
+    "refused.\n\n"
     "--save and --stats write what the shards have even if a worker fails or the accuracy is too\n"
     "low. After SIGINT, SIGTERM or SIGHUP they do so within limits.shutdown_seconds; a second\n"
     "signal ends everything at once. A shard whose address has port 0 gets a free port.\n\n"
@@ -227,10 +228,13 @@ SupervisedRun MakeRun(const Options& options, const PlannedConfig& config, int c
   Stage workers;
   for (uint32_t rank = 0; rank < static_cast<uint32_t>(config.workers()); ++rank) {
     std::vector<std::string> arguments = {absl::StrCat("--rank=", rank)};
+    // With recovery the first of the workers that come to the end saves.
+    if (config.is_ring() && !options.save.empty() && (rank == 0 || coordinator != nullptr)) {
+      arguments.push_back(absl::StrCat("--save=", options.save));
+    }
     if (rank == 0) {
       for (const auto& [flag, path] :
-           {std::pair("--summary=", options.summary), std::pair("--trace=", options.trace),
-            std::pair("--save=", config.is_ring() ? options.save : "")}) {
+           {std::pair("--summary=", options.summary), std::pair("--trace=", options.trace)}) {
         if (!path.empty()) arguments.push_back(absl::StrCat(flag, path));
       }
     }

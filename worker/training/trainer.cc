@@ -314,6 +314,8 @@ absl::Status Trainer::FollowWorkerSets(TrainingExchange& exchange, ProgressRepor
   const uint64_t view = exchange.view_number();
   if (view_ == view) return absl::OkStatus();
   std::vector<WorkerSet> worker_sets = exchange.worker_sets();  // by exchanges
+  is_first_ = !worker_sets.empty() && worker_sets.back().rank_size() > 0 &&
+              worker_sets.back().rank(0) == static_cast<uint32_t>(options_.rank);
   for (WorkerSet& each : worker_sets) each.set_from_iteration(each.from_iteration() * steps_);
   RETURN_IF_ERROR(batches_->SetWorkerSets(worker_sets));
   view_ = view;

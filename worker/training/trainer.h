@@ -71,6 +71,10 @@ class Trainer {
   // The parameters as they were received last, in the layout of Model. To be called after Run.
   absl::Span<const float> parameters() const { return buffers_.parameters.span(); }
 
+  // Whether this worker was the one with the lowest rank of those that count, in the worker set
+  // that it knew last. To be called after Run.
+  bool is_first() const { return is_first_; }
+
   // Makes Run end soon, with `reason` as its error. May be called from any thread.
   void Stop(const absl::Status& reason);
   // Sends the shards the reason given to Stop, if Run has not ended in time and the process must
@@ -134,6 +138,8 @@ class Trainer {
   int64_t steps_ = 1;                        // the iterations of an exchange
   std::unique_ptr<LocalModel> local_;        // null without local steps
   std::unique_ptr<ComputeBackend> backend_;  // destroyed before the memory that it may use
+
+  bool is_first_ = false;
 
   TrainingSummary summary_;
   GradientCheck gradient_check_;

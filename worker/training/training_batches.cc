@@ -30,13 +30,13 @@ absl::StatusOr<std::unique_ptr<TrainingBatches>> TrainingBatches::Create(
 }
 
 absl::StatusOr<Dealing> TrainingBatches::Deal(const std::vector<WorkerSet>& worker_sets) const {
-  for (const WorkerSet& worker_set : worker_sets) {
-    for (const uint32_t rank : worker_set.rank()) {
-      if (rank < static_cast<uint32_t>(config_.workers())) continue;
-      return absl::InvalidArgumentError(
-          absl::StrCat("the worker set from iteration ", worker_set.from_iteration(),
-                       " on has rank ", rank, ", the config has ", config_.workers(), " workers"));
-    }
+  // A ring may go on from a checkpoint of more workers, which are in its earlier worker sets.
+  const WorkerSet last = worker_sets.empty() ? WorkerSet() : worker_sets.back();
+  for (const uint32_t rank : last.rank()) {
+    if (rank < static_cast<uint32_t>(config_.workers())) continue;
+    return absl::InvalidArgumentError(
+        absl::StrCat("the worker set from iteration ", last.from_iteration(), " on has rank ", rank,
+                     ", the config has ", config_.workers(), " workers"));
   }
   return Dealing::Create({.images = dataset_->size(),
                           .batch_size = config_.proto().training().batch_size(),

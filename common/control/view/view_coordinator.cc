@@ -55,6 +55,12 @@ ViewCoordinator::ViewCoordinator(Settings settings, NewestCheckpoint newest_chec
                                     ? absl::Seconds(settings_.recovery.checkpoint().every_seconds())
                                     : absl::InfiniteDuration()},
                   view_.number(), &workers_, &reachability_, &events_) {
+  if (settings_.slots == 0) {
+    ring_.emplace(
+        RingMembers::Settings{.worker_loss = settings_.recovery.worker_loss(),
+                              .min_workers = static_cast<size_t>(settings_.recovery.min_workers())},
+        &workers_);
+  }
   told_ = {view_.event().begin(), view_.event().end()};
   told_before_ = view_.events() - told_.size();
   const auto assume_alive = [](uint32_t index, uint64_t incarnation, const std::string& address,
@@ -126,29 +132,20 @@ void ViewCoordinator::Advance(absl::Time now) {
     next.set_run(settings_.run);
     BeginGeneration(settings_.resume, &next);
   } else {
-    reachability_.Note(view_, now_);
-    LoseCutOff();
-    slots_.ReplaceGone(view_, now_, &next);
-    std::string loss = slots_.loss();
-    if (loss.empty()) loss = Unreadable();
-    if (loss.empty() && !view_.finished()) loss = LostState();
+    const auto [loss, since] = Loss(&next);
     if (loss.empty()) {
       unreadable_since_ = absl::InfiniteFuture();
       slots_.Improve(now_, &next);
-    } else if (absl::Status status = GoBack(loss, std::min(now_, slots_.lost_since()), &next);
-               !status.ok()) {
+    } else if (absl::Status status = GoBack(loss, std::min(now_, since), &next); !status.ok()) {
       Fail(status.message());
       return;
     }
   }
   if (!next.finished()) {
-    const auto position_of = [&](int slot) { return PositionOf(slot, next); };
-    if (absl::Status status = worker_set_.Update(view_, position_of, now_, &next); !status.ok()) {
+    if (absl::Status status = UpdateWorkers(&next); !status.ok()) {
       Fail(status.message());
       return;
     }
-    // Without one of its slots the run has yet to go back.
-    next.set_finished(slots_.loss().empty() && worker_set_.AllFinished(next, now_));
   }
   if (declaration_.has_model()) *next.mutable_declaration() = declaration_;
   if (!IsSame(view_, next)) {
@@ -158,6 +155,34 @@ void ViewCoordinator::Advance(absl::Time now) {
     view_ = std::move(next);
   }
   events_.Followed(SmallestFollowed(), now_);
+}
+
+std::pair<std::string, absl::Time> ViewCoordinator::Loss(View* next) {
+  if (ring_.has_value()) {
+    // Nobody needs a ring whose workers have all trained to the end.
+    if (view_.finished()) return {"", absl::InfiniteFuture()};
+    return {ring_->Loss(view_), ring_->LostSince(view_)};
+  }
+  reachability_.Note(view_, now_);
+  LoseCutOff();
+  slots_.ReplaceGone(view_, now_, next);
+  std::string loss = slots_.loss();
+  if (loss.empty()) loss = Unreadable();
+  if (loss.empty() && !view_.finished()) loss = LostState();
+  return {loss, slots_.lost_since()};
+}
+
+absl::Status ViewCoordinator::UpdateWorkers(View* next) {
+  if (ring_.has_value()) {
+    ring_->Update(next);
+    next->set_finished(RingMembers::AllFinished(*next));
+    return absl::OkStatus();
+  }
+  const auto position_of = [&](int slot) { return PositionOf(slot, *next); };
+  absl::Status status = worker_set_.Update(view_, position_of, now_, next);
+  // Without one of its slots the run has yet to go back.
+  next->set_finished(slots_.loss().empty() && worker_set_.AllFinished(*next, now_));
+  return status;
 }
 
 std::vector<RecoveryEvent> ViewCoordinator::TakeEvents() {
@@ -221,7 +246,11 @@ std::string ViewCoordinator::LostState() const {
 // Makes `next` begin a new generation because of a loss, unless the processes for it are not there
 // yet.
 absl::Status ViewCoordinator::GoBack(const std::string& loss, absl::Time since, View* next) {
-  if (!settings_.recovery.has_checkpoint()) {
+  const bool has_checkpoints = settings_.recovery.has_checkpoint();
+  if (ring_.has_value() && settings_.recovery.worker_loss() == Recovery::FAIL) {
+    return absl::AbortedError(loss);
+  }
+  if (!has_checkpoints && !ring_.has_value()) {
     return absl::AbortedError(
         absl::StrCat(loss, ", and there are no checkpoints to go back to (recovery.checkpoint)"));
   }
@@ -231,7 +260,8 @@ absl::Status ViewCoordinator::GoBack(const std::string& loss, absl::Time since, 
   // wait meanwhile, also after the processes have tried for as long.
   const bool is_patient =
       now_ < unreadable_since_ + std::min(settings_.startup, settings_.exchange / 4);
-  const absl::StatusOr<std::optional<Checkpoint>> newest = newest_checkpoint_(!is_patient);
+  const absl::StatusOr<std::optional<Checkpoint>> newest =
+      has_checkpoints ? newest_checkpoint_(!is_patient) : std::nullopt;
   // A checkpoint that the coordinator can read may become readable for the process later. If it
   // does not, an older one will not be readable either.
   const bool is_same = newest.ok() && newest->has_value() &&
@@ -245,15 +275,16 @@ absl::Status ViewCoordinator::GoBack(const std::string& loss, absl::Time since, 
         absl::StrCat(loss, ", and no checkpoint can be read: ", newest.status().message()));
   }
   unreadable_since_ = absl::InfiniteFuture();
+  BeginGeneration(*newest, next);
   events_.AddUntil(
       view_.number() + 1,
-      absl::StrCat("went back to ",
-                   newest->has_value()
-                       ? absl::StrCat("the checkpoint of iteration ", (*newest)->trained)
-                       : "the initial parameters, since there is no complete checkpoint yet",
-                   ", because ", loss),
+      absl::StrCat(
+          "went back to ",
+          newest->has_value() ? absl::StrCat("the checkpoint of iteration ", (*newest)->trained)
+          : has_checkpoints   ? "the initial parameters, since there is no complete checkpoint yet"
+                              : "the initial parameters",
+          ring_.has_value() ? absl::StrCat(" ", RingMembers::Size(*next)) : "", ", because ", loss),
       since);
-  BeginGeneration(*newest, next);
   return absl::OkStatus();
 }
 
@@ -261,9 +292,15 @@ void ViewCoordinator::BeginGeneration(const std::optional<Checkpoint>& checkpoin
   const uint64_t former = checkpoint.has_value() ? checkpoint->generation : 0;
   next->set_generation(std::max(next->generation(), former) + 1);
   next->set_checkpoint(checkpoint.has_value() ? checkpoint->name : "");
+  const WorkerSetHistory history =
+      checkpoint.has_value() ? checkpoint->worker_set : WorkerSetHistory();
+  const uint64_t iteration = checkpoint.has_value() ? checkpoint->iteration : 0;
+  if (ring_.has_value()) {
+    ring_->BeginGeneration(history, iteration, next);
+    return;
+  }
   slots_.AssignAll(next);
-  worker_set_.BeginGeneration(checkpoint.has_value() ? checkpoint->worker_set : WorkerSetHistory(),
-                              checkpoint.has_value() ? checkpoint->iteration : 0, now_, next);
+  worker_set_.BeginGeneration(history, iteration, now_, next);
 }
 
 const ProcessState::Position* ViewCoordinator::PositionOf(int slot, const View& next) const {
@@ -285,6 +322,7 @@ const ProcessState::Position* ViewCoordinator::PositionOf(int slot, const View& 
 // The number of the newest view that every process with a role follows.
 uint64_t ViewCoordinator::SmallestFollowed() const {
   uint64_t smallest = view_.number();
+  if (ring_.has_value() && !RingMembers::IsFormed(view_)) return 0;
   for (const SlotView& slot : view_.slot()) {
     if (!slot.has_primary()) return 0;
     smallest = std::min(smallest, processes_[slot.primary().process()].state.view());

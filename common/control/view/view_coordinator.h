@@ -6,6 +6,7 @@
 #include <functional>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -14,6 +15,7 @@
 #include "absl/time/time.h"
 #include "common/control/view/event_log.h"
 #include "common/control/view/reachability.h"
+#include "common/control/view/ring_members.h"
 #include "common/control/view/slot_coordinator.h"
 #include "common/control/view/start_table.h"
 #include "common/control/view/worker_set.h"
@@ -46,7 +48,7 @@ class ViewCoordinator {
       std::function<absl::StatusOr<std::optional<Checkpoint>>(bool passes_over_unreadable)>;
 
   struct Settings {
-    int slots = 0;
+    int slots = 0;  // 0: a ring, whose views are those of RingMembers
     int spares = 0;
     int workers = 0;
     bool synchronous = true;
@@ -100,6 +102,10 @@ class ViewCoordinator {
 
  private:
   void Advance(absl::Time now);
+  // What the run cannot go on from without going back, "" if there is nothing; and since when.
+  std::pair<std::string, absl::Time> Loss(View* next);
+  // Notes which workers have come, gone and finished.
+  absl::Status UpdateWorkers(View* next);
   void LoseCutOff();
   bool MayBegin() const;
   std::string Unreadable() const;
@@ -123,6 +129,7 @@ class ViewCoordinator {
   Reachability reachability_;
   SlotCoordinator slots_;
   WorkerSetCoordinator worker_set_;
+  std::optional<RingMembers> ring_;
   absl::Time now_ = absl::InfinitePast();  // the latest time that was passed in
   // Since when the newest checkpoint cannot be read.
   absl::Time unreadable_since_ = absl::InfiniteFuture();

@@ -76,8 +76,24 @@ TEST_CASE("what a ring cannot be is refused before anything starts") {
         "partition: is given with topology RING, where each bucket is cut into equal parts, one "
         "for each worker, allowed: none");
   CHECK(ErrorOfRing("recovery={replicas: 1}")
-            .find("recovery: is given with topology RING, which ends when a process dies: "
-                  "replicas, checkpoints and views are of shards, allowed: none") == 0);
+            .find("recovery.replicas: is 1 with topology RING, which goes back to a checkpoint "
+                  "after a loss, allowed: 0") != std::string::npos);
+  CHECK(ErrorOfRing("recovery={spare {address: 'a:1'}}") ==
+        "recovery.spare: is given with topology RING, which has no shards to replace, allowed: "
+        "none");
+  CHECK(ErrorOfRing("recovery={etcd {endpoint: 'a:1'}}") ==
+        "recovery.etcd: is given with topology RING, whose workers only launch starts again, "
+        "allowed: none");
+  CHECK(ErrorOfRing("recovery={checkpoint {folder: 'f' every_seconds: 5}}") ==
+        "recovery.checkpoint.every_seconds: is 5 with topology RING, whose workers all cut after "
+        "the same iteration without asking anybody, allowed: every_iterations in its place");
+  CHECK(ErrorOfRing("recovery={checkpoint {folder: 'f' every_iterations: 5 "
+                    "buffer_bytes: 100000000}}") ==
+        "recovery.checkpoint.buffer_bytes: has no effect with topology RING, where a worker copies "
+        "all of its part, allowed: none");
+  CHECK(ErrorOfRing("recovery={worker_loss: CONTINUE min_workers: 1}") ==
+        "recovery.min_workers: is 1 with topology RING, which needs two, allowed: 2 to the number "
+        "of workers");
   CHECK(ErrorOfRing("exchange.update_encoding=INT8") ==
         "exchange.update_encoding: is INT8 with topology RING, whose workers pass on parameters, "
         "allowed: none");
@@ -99,6 +115,9 @@ TEST_CASE("what a ring cannot be is refused before anything starts") {
   Valid(kRing, {"exchange.gradient_encoding=BFLOAT16", "exchange.parameter_encoding=FLOAT16"});
   Valid(kRing, {"update.deterministic=true"});
   CHECK(Valid(kRing, {"update.clip_global_norm=1"}).clips_mean());
+  Valid(kRing, {"recovery={worker_loss: WAIT}"});
+  Valid(kRing, {"recovery={checkpoint {folder: 'f' every_iterations: 5 keep: 2} "
+                "worker_loss: CONTINUE min_workers: 2 silence_seconds: 2}"});
 }
 
 TEST_CASE("models from workers are not for a ring") {

@@ -10,7 +10,7 @@
 #include "common/optimizer/square_sum.h"
 #include "common/placement/planned_config.h"
 #include "common/wire/chunk_codec.h"
-#include "worker/ring/core/ring_plan.h"
+#include "common/placement/ring_plan.h"
 
 namespace evenshard {
 
