@@ -76,6 +76,15 @@ std::string TermText(const SimulateResult& result) {
   }
 }
 
+// Of all workers together, without images that did not count.
+double ImagesPerSecond(const SimulateResult& result) {
+  const Simulation& simulation = result.simulation;
+  const double batches = simulation.iteration_seconds.size() > 1
+                             ? simulation.batches_per_second(0)
+                             : simulation.batches[0] / simulation.iteration_seconds[0];
+  return batches * result.config->proto().training().batch_size();
+}
+
 std::string SchemeName(const PlannedConfig& config) {
   return config.is_ring() ? "RING" : PartitionName(config.plan_choice().partition);
 }
@@ -200,6 +209,7 @@ std::string SimulateJson(const SimulateResult& result) {
                    {"compute_seconds", term.compute_seconds},
                    {"transfer_seconds", term.transfer_seconds}}}}},
                {"efficiency", Efficiency(result)},
+               {"images_per_second", ImagesPerSecond(result)},
                {"shards", std::move(shards)},
                {"workers", std::move(workers)}};
   if (IsSequential(result)) json["in_step_seconds"] = result.bound.in_step_seconds;

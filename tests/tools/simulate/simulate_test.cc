@@ -49,6 +49,9 @@ TEST_CASE("simulate prints the time of an iteration and its bound, as a table or
   CHECK(json["iteration_seconds"].get<double>() >= json["bound_seconds"].get<double>());
   CHECK(json["efficiency"].get<double>() ==
         Approx(json["bound_seconds"].get<double>() / json["iteration_seconds"].get<double>()));
+  // All workers train on a batch of 32 in each iteration.
+  CHECK(json["images_per_second"].get<double>() * json["iteration_seconds"].get<double>() ==
+        Approx(4 * 32).epsilon(0.05));
   REQUIRE(json["shards"].size() == 3);
   REQUIRE(json["workers"].size() == 4);
   double bytes_in = 0;
