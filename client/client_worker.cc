@@ -18,6 +18,7 @@
 #include "common/process/exchange_setup.h"
 #include "common/wire/encoding.h"
 #include "common/wire/hyperparameter_check.h"
+#include "worker/training/connect_exchange.h"
 
 namespace evenshard {
 
@@ -27,6 +28,14 @@ absl::StatusOr<std::unique_ptr<ClientWorker>> ClientWorker::Create(PlannedConfig
     return absl::InvalidArgumentError(absl::StrCat("there is no worker ", rank, ": the config has ",
                                                    config.workers(), " workers, ranks 0 to ",
                                                    config.workers() - 1));
+  }
+  const std::vector<Layer>& layers = config.model().layers();
+  if (config.is_ring() && !std::all_of(layers.begin(), layers.end(), [](const Layer& layer) {
+        return layer.tensor_count == 1;
+      })) {
+    return config.FieldError("model",
+                             "is the config's with topology RING, where a program exchanges single "
+                             "tensors, allowed: from_workers, and a program that brings the model");
   }
   SetUpExchange();
   ASSIGN_OR_RETURN(Exchange::Buffers buffers, Exchange::AllocateBuffers(config, {}));
@@ -50,19 +59,19 @@ ClientWorker::~ClientWorker() {
 
 int64_t ClientWorker::iteration() const {
   if (exchange_ == nullptr) return 0;
-  return exchange_->next_iteration() - static_cast<int64_t>(exchange_->round().assignments().all);
+  return exchange_->next_iteration() - static_cast<int64_t>(exchange_->assignments().all);
 }
 
 int64_t ClientWorker::assignments() const {
   if (exchange_ == nullptr) return 0;
-  const auto recent = static_cast<int64_t>(exchange_->round().assignments().recent);
+  const auto recent = static_cast<int64_t>(exchange_->assignments().recent);
   // The first assignment of the run gives the initial parameters.
   const bool has_initial = config_.is_from_workers() && iteration() == 0;
   return std::max<int64_t>(recent - (has_initial ? 1 : 0), 0);
 }
 
 ExchangeRound::Phase ClientWorker::phase() const {
-  return exchange_ == nullptr ? ExchangeRound::Phase::kIdle : exchange_->round().phase();
+  return exchange_ == nullptr ? ExchangeRound::Phase::kIdle : exchange_->phase();
 }
 
 double ClientWorker::LearningRate(int tensor) const {
@@ -153,15 +162,16 @@ absl::Status ClientWorker::Join() {
     initial_.assign(initial.begin(), initial.end());
   }
   const absl::Status joined = Aside([this, initial]() -> absl::Status {
-    ASSIGN_OR_RETURN(exchange_, Exchange::Connect({.config = &config_,
-                                                   .rank = rank_,
-                                                   .view_link = views_.get(),
-                                                   .buffers = &buffers_,
-                                                   .while_waiting =
-                                                       [this] {
-                                                         if (!runs_aside_) WhileWaiting();
-                                                       },
-                                                   .stop = stop_.get_token()}));
+    ASSIGN_OR_RETURN(exchange_, ConnectProgram({.config = &config_,
+                                                .rank = rank_,
+                                                .clock = &clock_,
+                                                .view_link = views_.get(),
+                                                .buffers = &buffers_,
+                                                .while_waiting =
+                                                    [this] {
+                                                      if (!runs_aside_) WhileWaiting();
+                                                    },
+                                                .stop = stop_.get_token()}));
     joined_late_ = exchange_->next_iteration() > 0;
     return TakeParameters(initial);
   });
@@ -296,22 +306,22 @@ absl::Status ClientWorker::Wait(int tensor) {
 }
 
 bool ClientWorker::IsPushed(int tensor) const {
-  return exchange_ != nullptr && exchange_->round().TensorPushed(tensor);
+  return exchange_ != nullptr && exchange_->TensorPushed(tensor);
 }
 
 int ClientWorker::Received(int tensor) const {
   const int end = static_cast<int>(config_.model().tensors().size());
   int next = tensor;
-  while (next < end && (exchange_ == nullptr || exchange_->round().TensorAnswered(next))) ++next;
+  while (next < end && (exchange_ == nullptr || exchange_->TensorAnswered(next))) ++next;
   return next - tensor;
 }
 
 uint64_t ClientWorker::Updates(int tensor) const {
-  return exchange_ == nullptr ? 0 : exchange_->round().UpdatesOf(tensor);
+  return exchange_ == nullptr ? 0 : exchange_->UpdatesOf(tensor);
 }
 
 bool ClientWorker::AllAbsent(int tensor) const {
-  return exchange_ != nullptr && exchange_->round().TensorAllAbsent(tensor);
+  return exchange_ != nullptr && exchange_->TensorAllAbsent(tensor);
 }
 
 absl::Status ClientWorker::WaitAll() {

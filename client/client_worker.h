@@ -18,15 +18,15 @@
 #include "common/control/view/view_link.h"
 #include "common/placement/planned_config.h"
 #include "worker/exchange/core/exchange_round.h"
+#include "worker/exchange/core/program_exchange.h"
 #include "worker/exchange/core/schedule_policy.h"
-#include "worker/exchange/core/training_exchange.h"
+#include "worker/exchange/core/worker_state.h"
 #include "worker/exchange/grpc/exchange.h"
-#include "worker/exchange/grpc/worker_state_calls.h"
 
 namespace evenshard {
 
-// A worker of client/evenshard.h: an Exchange with its memory. That header describes each method.
-// Not thread-safe, except for Interrupt.
+// A worker of client/evenshard.h: an exchange, with shards or in a ring, with its memory. That
+// header describes each method. Not thread-safe, except for Interrupt.
 class ClientWorker {
  public:
   // `coordinator`: its address, or "" for a run without views. REQUIRES: config.has_model().
@@ -55,7 +55,7 @@ class ClientWorker {
   int Received(int tensor) const;
   uint64_t Updates(int tensor) const;
   bool AllAbsent(int tensor) const;
-  bool HasFailed() const { return exchange_ != nullptr && !exchange_->round().failure().ok(); }
+  bool HasFailed() const { return exchange_ != nullptr && !exchange_->failure().ok(); }
   double LearningRate(int tensor) const;
 
   absl::Status Join();
@@ -122,7 +122,7 @@ class ClientWorker {
   Exchange::Buffers buffers_;
   std::stop_source stop_;
   std::unique_ptr<ViewLink> views_;  // null without views; outlives the exchange
-  std::unique_ptr<Exchange> exchange_;
+  std::unique_ptr<ProgramExchange> exchange_;
   // The parameters of worker 0, as they lie in its memory, for a run that may go back to them.
   std::vector<float> initial_;
   bool is_assigning_ = false;

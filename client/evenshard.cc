@@ -63,7 +63,8 @@ absl::Status ParseMessage(const char* text, absl::string_view what,
       absl::StrCat(what, ": line ", problems[0].line, ": ", problems[0].ToString()));
 }
 
-absl::StatusOr<Declaration> DeclarationFrom(const evenshard_options& options) {
+// In a ring (`is_ring`) every tensor is a layer of its own, as RingTensors has it.
+absl::StatusOr<Declaration> DeclarationFrom(const evenshard_options& options, bool is_ring) {
   Declaration declaration;
   for (int i = 0; i < options.tensor_count; ++i) {
     const evenshard_tensor& given = options.tensors[i];
@@ -77,7 +78,11 @@ absl::StatusOr<Declaration> DeclarationFrom(const evenshard_options& options) {
     if (given.role != EVENSHARD_PARAMETER) {
       tensor.set_role(static_cast<DeclaredTensor::Role>(given.role));
     }
-    if (given.layer != nullptr) tensor.set_layer(given.layer);
+    if (is_ring) {
+      tensor.set_layer(tensor.name());
+    } else if (given.layer != nullptr) {
+      tensor.set_layer(given.layer);
+    }
     if (!Encoding_IsValid(given.type)) {
       return absl::InvalidArgumentError(absl::StrCat(tensor.name(), ": has the type ", given.type,
                                                      ", allowed: those of evenshard_type"));
@@ -108,18 +113,15 @@ absl::StatusOr<PlannedConfig> ReadConfig(const Options& options) {
   }
   const std::vector<std::string> changes(options.overrides,
                                          options.overrides + options.override_count);
-  ASSIGN_OR_RETURN(PlannedConfig config, path != nullptr
-                                             ? PlannedConfig::Load(path, changes)
-                                             : PlannedConfig::Parse(text, "config", changes));
-  RETURN_IF_ERROR(config.CheckHasShards());
-  return config;
+  return path != nullptr ? PlannedConfig::Load(path, changes)
+                         : PlannedConfig::Parse(text, "config", changes);
 }
 
 absl::StatusOr<PlannedConfig> ConfigFrom(const evenshard_options& options) {
   ASSIGN_OR_RETURN(PlannedConfig config, ReadConfig(options));
   if (options.tensor_count > 0 || options.optimizer != nullptr || options.clip_global_norm != 0 ||
       options.clip_value != 0 || options.local != nullptr) {
-    ASSIGN_OR_RETURN(const Declaration declaration, DeclarationFrom(options));
+    ASSIGN_OR_RETURN(const Declaration declaration, DeclarationFrom(options, config.is_ring()));
     ASSIGN_OR_RETURN(config, config.Declared(declaration));
   }
   if (config.has_model()) return config;
@@ -216,6 +218,15 @@ int evenshard_abi(void) { return EVENSHARD_ABI; }
 const char* evenshard_message(void) { return message.c_str(); }
 
 evenshard_error_kind evenshard_last_error_kind(void) { return kind; }
+
+evenshard_status evenshard_topology_of(const evenshard_options* options,
+                                       evenshard_topology* topology) {
+  return Guarded([&]() -> absl::Status {
+    ASSIGN_OR_RETURN(const evenshard::PlannedConfig config, evenshard::ReadConfig(*options));
+    *topology = config.is_ring() ? EVENSHARD_RING : EVENSHARD_PARAMETER_SERVER;
+    return absl::OkStatus();
+  });
+}
 
 evenshard_status evenshard_create(const evenshard_options* options, evenshard_worker** worker) {
   *worker = nullptr;
@@ -493,6 +504,7 @@ evenshard_status evenshard_reader_create(const evenshard_reader_options* options
   return Guarded([&]() -> absl::Status {
     SetUpLogOnce();
     ASSIGN_OR_RETURN(const evenshard::PlannedConfig config, evenshard::ReadConfig(*options));
+    RETURN_IF_ERROR(config.CheckHasShards());
     ASSIGN_OR_RETURN(std::unique_ptr<evenshard::ClientReader> created,
                      evenshard::ClientReader::Create(config));
     *reader = new evenshard_reader{std::move(created), getpid()};

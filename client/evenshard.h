@@ -26,6 +26,11 @@
  * Errors: every function that can fail returns a status. Unless that is EVENSHARD_OK,
  * evenshard_message says what was wrong, where, and what is allowed. A failed exchange stays
  * failed: the worker can only leave and be destroyed, but for evenshard_resume.
+ *
+ * In a ring (topology RING) workers exchange among themselves, and what is said of shards holds for
+ * them. A program brings the model. Nobody has all of the optimizer's state, so that it is neither
+ * pulled nor assigned (UNIMPLEMENTED), and nobody joins later or goes on in place of another. A
+ * mistake in evenshard_mean or evenshard_keep_state ends the run.
  */
 #ifndef EVENSHARD_CLIENT_EVENSHARD_H_
 #define EVENSHARD_CLIENT_EVENSHARD_H_
@@ -39,7 +44,7 @@ extern "C" {
 #define EVENSHARD_API __attribute__((visibility("default")))
 
 /* Incremented on every ABI-incompatible change. */
-#define EVENSHARD_ABI 7
+#define EVENSHARD_ABI 8
 /* The ABI of the library. A program compares it with EVENSHARD_ABI before any other call. */
 EVENSHARD_API int evenshard_abi(void);
 
@@ -134,6 +139,17 @@ typedef struct evenshard_options {
    * exchanges. NULL: the config's. */
   const char* local;
 } evenshard_options;
+
+/* Whether workers exchange with shards, or among themselves in a ring (`topology`). */
+typedef enum evenshard_topology {
+  EVENSHARD_PARAMETER_SERVER = 0,
+  EVENSHARD_RING = 1
+} evenshard_topology;
+/* Sets the topology of a config; only that and its overrides count of the options. In a ring it is
+ * best to give all parameters before the running statistics, and buffers last: tensors of different
+ * roles do not travel together. Errors: those that evenshard_create has for a config. */
+EVENSHARD_API evenshard_status evenshard_topology_of(const evenshard_options* options,
+                                                     evenshard_topology* topology);
 
 /* Checks config and model and allocates the memory of parameters and gradients; connects to nobody.
  * Errors: INVALID_ARGUMENT, one line for each problem; RESOURCE_EXHAUSTED; those of the file. */

@@ -15,7 +15,9 @@ import sys
 import time
 
 from goodput import VGG16_LINEAR
-from measuring import TIMEOUT_SECONDS, TRANSPORTS, config, in_role, report, run, seed_option
+from measuring import (
+    TIMEOUT_SECONDS, TRANSPORTS, config, in_role, report, ring_config, run, seed_option
+)
 
 # What launch sets for scripts.
 KEEPING_MEMORY = {"MALLOC_MMAP_MAX_": "0", "MALLOC_TRIM_THRESHOLD_": str(2**40)}
@@ -114,13 +116,19 @@ def ddp(arguments):
     workers, iterations = arguments.workers, arguments.iterations
     more = [f"--model={arguments.model}", *seed_option(arguments.seed)]
     print(f"  {case_of(arguments.model, arguments.seed)}")
-    for shared, transport in TRANSPORTS.items():
+    cases = {
+        transport: config(workers, workers, shared_memory=shared)
+        for shared, transport in TRANSPORTS.items()
+    }
+    cases["ring"] = ring_config(workers)
+    for transport, text in cases.items():
+        if arguments.transport not in (None, transport):
+            continue
         over_plain, over_keeping = [], []
         for _ in range(arguments.rounds):
             plain = run_gloo(workers, iterations, more, {})
             keeping = run_gloo(workers, iterations, more, KEEPING_MEMORY)
-            ours = run(config(workers, workers, shared_memory=shared), arguments.optimizer,
-                       iterations, *more)
+            ours = run(text, arguments.optimizer, iterations, *more)
             over_plain.append(plain["seconds"] / ours["seconds"])
             over_keeping.append(keeping["seconds"] / ours["seconds"])
             print(f"  gloo {plain['seconds']:.3f} s, keeping memory {keeping['seconds']:.3f} s, "

@@ -24,6 +24,13 @@ def config(workers, shards, *, shared_memory, model="from_workers {}", more=""):
     return "\n".join(lines) + f"\nexchange {{ shared_memory: {shared_memory} {more} }}\n"
 
 
+def ring_config(workers):
+    """A config text of a ring on loopback, at ports that launch chooses."""
+    addresses = " ".join(['address: "127.0.0.1:0"'] * workers)
+    return (f"model {{ from_workers {{}} }}\ntopology: RING\nring {{ {addresses} }}\n"
+            f"workers: {workers}\nupdate {{ policy: SYNC }}\n")
+
+
 def in_role(role, iterations=0, *options):
     """The command of this program as a worker."""
     return [sys.executable, str(PROGRAM), "worker", role, f"--iterations={iterations}", *options]

@@ -76,6 +76,8 @@ def main():
     parser.add_argument("--model", choices=["linear", "gpt"], default="linear", help="of ddp")
     parser.add_argument("--optimizer", choices=["evenshard", "distributed"], default="evenshard",
                         help="of ddp: Optimizer, or DistributedOptimizer")
+    parser.add_argument("--transport", choices=["shared memory", "TCP", "ring"],
+                        help="of ddp: only this one; the ring is one over TCP, without shards")
     parser.add_argument("--seed", type=int,
                         help="a model that is drawn: of overhead, ddp, memory, hand_over and link")
     arguments = parser.parse_args()

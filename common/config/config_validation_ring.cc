@@ -32,9 +32,6 @@ void RefuseShards(const ClusterConfig& config, Refusals& refusals) {
                   "whose workers need no shards, allowed: false");
   refusals.Refuse(config.has_partition(), "partition", "is given",
                   "where each bucket is cut into equal parts, one for each worker, allowed: none");
-  refusals.Refuse(
-      config.model().has_from_workers(), "model.from_workers", "is given",
-      "which only the program `worker` can be in, allowed: builtin, or input and layer");
   const Limits& limits = config.limits();
   constexpr char kNoEffect[] = "has no effect";
   constexpr char kOfShards[] = "because it is about shards, allowed: none";
@@ -43,6 +40,28 @@ void RefuseShards(const ClusterConfig& config, Refusals& refusals) {
   refusals.Refuse(limits.has_reconnect_seconds(), "limits.reconnect_seconds", kNoEffect,
                   "which ends when a connection breaks, allowed: none");
   refusals.Refuse(limits.has_snapshot_bytes(), "limits.snapshot_bytes", kNoEffect, kOfShards);
+}
+
+// What programs that bring the model cannot have. In 16 bits a sum could look as if nobody had a
+// gradient (RingTensors), and a norm of sums of which some are left out is not computed.
+void RefuseToPrograms(const ClusterConfig& config, Refusals& refusals) {
+  if (!config.model().has_from_workers()) return;
+  constexpr char kWhy[] =
+      "where programs bring the model and everything travels in 32 bits, allowed: FLOAT32";
+  const ExchangeConfig& exchange = config.exchange();
+  refusals.Refuse(exchange.gradient_encoding() != FLOAT32, "exchange.gradient_encoding",
+                  absl::StrCat("is ", Encoding_Name(exchange.gradient_encoding())), kWhy);
+  refusals.Refuse(exchange.parameter_encoding() != FLOAT32, "exchange.parameter_encoding",
+                  absl::StrCat("is ", Encoding_Name(exchange.parameter_encoding())), kWhy);
+  for (const DeclaredTensor& tensor : config.model().from_workers().tensor()) {
+    refusals.Refuse(
+        tensor.type() != FLOAT32, "model.from_workers",
+        absl::StrCat("has ", tensor.name(), ", which is ", Encoding_Name(tensor.type())), kWhy);
+  }
+  refusals.Refuse(config.update().clip_global_norm() != 0, "update.clip_global_norm",
+                  absl::StrCat("is ", config.update().clip_global_norm()),
+                  "where programs bring the model, allowed: 0 (with optimizer.kind MEAN a program "
+                  "clips the mean before its own step)");
 }
 
 void RefuseRecovery(const ClusterConfig& config, Refusals& refusals) {
@@ -117,6 +136,7 @@ void ValidateRing(const ClusterConfig& config, FieldProblems* problems) {
   RefuseShards(config, refusals);
   RefuseRecovery(config, refusals);
   RefuseModes(config, refusals);
+  RefuseToPrograms(config, refusals);
   if (config.workers() == 1) {
     problems->Add("workers",
                   "is 1 with topology RING, and nobody is there to pass anything on to, allowed: "

@@ -11,6 +11,8 @@ namespace evenshard {
 namespace {
 
 constexpr size_t kMostSegments = size_t{1} << 24;
+// A buffer of more floats has buckets of its own, so that it stays where it is if others change.
+constexpr int64_t kSmallBuffer = 1024;
 
 int64_t FloatsIn(int64_t bytes) { return bytes / static_cast<int64_t>(sizeof(float)); }
 
@@ -20,9 +22,14 @@ class BucketBuilder {
   BucketBuilder(int64_t most, int64_t enough_at_first)
       : most_(most), enough_at_first_(enough_at_first) {}
 
-  // Takes the next range, of a tensor of `layer` with the gap behind it.
-  void Add(int64_t begin, int64_t end, int layer) {
-    if (bucket_.size > 0 && bucket_.size + end - begin > most_) Complete();
+  // Takes the next range, of a tensor of `layer` with the gap behind it. Ranges of different roles
+  // do not share a bucket.
+  void Add(int64_t begin, int64_t end, int layer, TensorRole role) {
+    const bool is_apart = role == TensorRole::kBuffer && end - begin > kSmallBuffer;
+    if (bucket_.size > 0 && (role != role_ || is_apart || bucket_.size + end - begin > most_)) {
+      Complete();
+    }
+    role_ = role;
     if (end - begin > most_) {
       AddPieces(begin, end, layer);
       return;
@@ -31,7 +38,7 @@ class BucketBuilder {
     bucket_.first_layer = layer;
     bucket_.begin = begin;
     bucket_.size += end - begin;
-    if (buckets_.empty() && bucket_.size >= enough_at_first_) Complete();
+    if (is_apart || (buckets_.empty() && bucket_.size >= enough_at_first_)) Complete();
   }
 
   std::vector<RingBucket> Finish() {
@@ -62,6 +69,7 @@ class BucketBuilder {
   const int64_t most_;  // floats, a multiple of kAlignment
   const int64_t enough_at_first_;
   RingBucket bucket_;
+  TensorRole role_ = TensorRole::kParameter;  // of the bucket
   std::vector<RingBucket> buckets_;
 };
 
@@ -71,7 +79,23 @@ RingPlan::Options RingPlan::OptionsOf(const ClusterConfig& config) {
   return {.workers = config.workers(),
           .bucket_bytes = config.ring().bucket_bytes(),
           .first_bucket_bytes = config.ring().first_bucket_bytes(),
-          .chunk_bytes = config.limits().chunk_bytes()};
+          .chunk_bytes = config.limits().chunk_bytes(),
+          .separates_roles = config.model().has_from_workers()};
+}
+
+void RingPlan::AddRuns(const Model& model) {
+  const RingSegment& segment = segments_.back();
+  const int64_t end = segment.begin + segment.size;
+  auto tensor =
+      std::upper_bound(model.tensors().begin(), model.tensors().end(), segment.begin,
+                       [](int64_t index, const Tensor& each) { return index < each.offset; }) -
+      1;
+  for (; tensor != model.tensors().end() && tensor->offset < end; ++tensor) {
+    runs_.push_back({.tensor = static_cast<int>(tensor - model.tensors().begin()),
+                     .begin = std::max(tensor->offset, segment.begin),
+                     .end = std::min(tensor->offset + tensor->size, end)});
+  }
+  first_runs_.push_back(runs_.size());
 }
 
 absl::StatusOr<RingPlan> RingPlan::Create(const Model& model, const Options& options) {
@@ -82,9 +106,10 @@ absl::StatusOr<RingPlan> RingPlan::Create(const Model& model, const Options& opt
   for (int layer = static_cast<int>(model.layers().size()) - 1; layer >= 0; --layer) {
     const Layer& of = model.layers()[layer];
     for (int i = of.tensor_count - 1; i >= 0; --i) {
-      const int64_t begin = model.tensors()[of.first_tensor + i].offset;
-      builder.Add(begin, end, layer);
-      end = begin;
+      const Tensor& tensor = model.tensors()[of.first_tensor + i];
+      builder.Add(tensor.offset, end, layer,
+                  options.separates_roles ? tensor.role : TensorRole::kParameter);
+      end = tensor.offset;
     }
   }
   plan.buckets_ = builder.Finish();
@@ -114,6 +139,9 @@ absl::StatusOr<RingPlan> RingPlan::Create(const Model& model, const Options& opt
                                   .part = part,
                                   .begin = begin,
                                   .size = size});
+        plan.AddRuns(model);
+        RingSegment& made = plan.segments_.back();
+        if (options.separates_roles) made.role = model.tensors()[plan.runs(made)[0].tensor].role;
         absl::StrAppend(&text, begin, ",", size, ",", part, ";");
         begin += size;
       }

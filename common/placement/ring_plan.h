@@ -12,7 +12,7 @@
 namespace evenshard {
 
 // The version of the rules by which rings are planned, which is part of every fingerprint.
-inline constexpr uint32_t kRingPlanVersion = 1;
+inline constexpr uint32_t kRingPlanVersion = 2;
 
 // A range [begin, begin + size) of a worker's buffers (Model::buffer_size()), in floats, that is
 // reduced when the gradients of all its layers exist. It has whole tensors, or a piece of one that
@@ -34,6 +34,16 @@ struct RingSegment {
   int part = 0;       // the place in the ring of the worker that applies the optimizer to it
   int64_t begin = 0;  // in a worker's buffers, a multiple of 16
   int64_t size = 0;   // floats, above 0
+  // Of all its tensors. Where tensors of several roles share buckets it is kParameter.
+  TensorRole role = TensorRole::kParameter;
+};
+
+// The part of a tensor that is in a segment: the elements [begin, end) of a worker's buffers, of
+// which there is one at least, since a gap is shorter than the unit in which segments are cut.
+struct RingRun {
+  int tensor = 0;
+  int64_t begin = 0;
+  int64_t end = 0;
 };
 
 // How the workers of a ring reduce a model's gradient. Buckets are in the order in which the
@@ -48,6 +58,9 @@ class RingPlan {
     int64_t bucket_bytes = 0;
     int64_t first_bucket_bytes = 0;  // the bucket that is filled first ends when it has so many
     int64_t chunk_bytes = 0;
+    // Tensors of different roles are in different buckets, and so are large buffers, so that what
+    // is not trained travels when it has changed. So it is for models that workers bring.
+    bool separates_roles = false;
   };
 
   // The options that a valid config of a ring asks for.
@@ -62,6 +75,13 @@ class RingPlan {
   // The buckets with tensors of a layer, none if it has no tensors.
   absl::Span<const int> buckets_of_layer(int layer) const { return of_layer_[layer]; }
   int workers() const { return static_cast<int>(part_sizes_.size()); }
+  // The tensors of a segment, in model order, and the number of the first of them among all runs.
+  absl::Span<const RingRun> runs(const RingSegment& segment) const {
+    const size_t first = first_run(segment);
+    return absl::MakeConstSpan(runs_).subspan(first, first_runs_[segment.id + 1] - first);
+  }
+  size_t first_run(const RingSegment& segment) const { return first_runs_[segment.id]; }
+  size_t run_count() const { return runs_.size(); }
   // The floats of all segments of a worker's part.
   int64_t part_size(int place) const { return part_sizes_[place]; }
   // The floats that a worker sends in an iteration: in sums those of every part but its own, and as
@@ -72,8 +92,13 @@ class RingPlan {
   uint64_t fingerprint() const { return fingerprint_; }
 
  private:
+  // Appends the tensors of the segment that was made last.
+  void AddRuns(const Model& model);
+
   std::vector<RingBucket> buckets_;
   std::vector<RingSegment> segments_;
+  std::vector<RingRun> runs_;
+  std::vector<size_t> first_runs_ = {0};  // by segment, and the number of runs
   std::vector<std::vector<int>> of_layer_;
   std::vector<int64_t> part_sizes_;
   uint64_t fingerprint_ = 0;

@@ -117,6 +117,11 @@ class Handle:
         return self._library.shards(self._pointer())
 
     @property
+    def is_ring(self) -> bool:
+        """Whether workers exchange among themselves, without shards."""
+        return self.shards == 0
+
+    @property
     def pushes_early(self) -> bool:
         """Whether each gradient is to be pushed as soon as it is there."""
         return bool(self._library.pushes_early(self._pointer()))

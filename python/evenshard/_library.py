@@ -10,7 +10,7 @@ import os
 
 from evenshard import _interrupts, errors
 
-ABI = 7
+ABI = 8
 
 PARAMETER = 0
 RUNNING_STATISTIC = 1
@@ -24,6 +24,10 @@ BFLOAT16 = 2
 IDLE = 0
 PUSHING = 1
 PUSHED = 2
+
+# evenshard_topology
+PARAMETER_SERVER = 0
+RING = 1
 
 # evenshard_contribution
 ZEROS = 0
@@ -145,6 +149,7 @@ _TEXTS = ctypes.POINTER(ctypes.c_char_p)
 _PROTOTYPES = {
     "message": (ctypes.c_char_p, []),
     "last_error_kind": (ctypes.c_int, []),
+    "topology_of": (ctypes.c_int, [ctypes.POINTER(COptions), ctypes.POINTER(ctypes.c_int)]),
     "create": (ctypes.c_int, [ctypes.POINTER(COptions), ctypes.POINTER(_WORKER)]),
     "destroy": (None, [_WORKER]),
     "tensor_count": (ctypes.c_int, [_WORKER]),

@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 
-from evenshard import _exit, _library, errors
+from evenshard import _exit, _library, _topology, errors
 from evenshard._handle import Handle
 from evenshard._torch import first_mistakes as _first_mistakes
 from evenshard._torch import grad_scaler as _grad_scaler
@@ -35,6 +35,10 @@ class DistributedOptimizer(OfTheScript):
             optimizer.zero_grad()
             loss(model(batch), target).backward()
             optimizer.step()
+
+    With shards, or in a ring of the workers, without any:
+
+        optimizer = evenshard.DistributedOptimizer(optimizer, model, topology="ring")
 
     step() exchanges the gradients: afterwards each parameter's `grad` is the mean, and None if no
     worker had a gradient of it. Then the optimizer steps, in every worker alike: any optimizer of
@@ -64,7 +68,8 @@ class DistributedOptimizer(OfTheScript):
     The options of the optimizers and their learning rates must be the same in all workers. Their
     state lives in the workers: one that was started again gets it, and the parameters, from another
     one, to the bit; what else the script needs to go on there is what register_state() is for.
-    There are no checkpoints: if all workers are lost at once, the run ends.
+    There are no checkpoints: if all workers are lost at once, the run ends. In a ring it ends with
+    the loss of any worker.
     """
 
     _exchange: GradientExchange
@@ -83,9 +88,11 @@ class DistributedOptimizer(OfTheScript):
         rank: int | None = None,
         overrides: Iterable[str] | None = None,
         coordinator: str | None = None,
+        topology: str | None = None,
     ):
-        """Joins the run, and waits until its shards are up. Then the model has rank 0's values.
-        With a model that another DistributedOptimizer has: shares its worker.
+        """Joins the run, and waits until its shards are up, in a ring the other workers. Then the
+        model has rank 0's values. With a model that another DistributedOptimizer has: shares its
+        worker.
 
         The other arguments are those of evenshard.Optimizer. The config has no `optimizer`.
 
@@ -94,7 +101,8 @@ class DistributedOptimizer(OfTheScript):
         _exit.prepare()
         self._given = None
         self._optimizer = optimizer
-        self._set_model(model, rank)
+        place = self._place_of(model, topology, config, rank, overrides)
+        self._set_model(model, rank, place)
         _stepped_by.require_no_closure(optimizer)
         of_model = set(self._trained)
         self._trained = _stepped_by.parameters_of(optimizer, self._tensors)
@@ -107,7 +115,7 @@ class DistributedOptimizer(OfTheScript):
         if self._sharing:
             self._share(self._sharing[0])
         else:
-            self._join(config, rank, overrides, coordinator)
+            self._join(place, rank, coordinator)
         self._sharing.append(self)
         self._exchange.stepped.update(self._trained)
         self._continue()
@@ -117,11 +125,17 @@ class DistributedOptimizer(OfTheScript):
         self._take_over(optimizer, ["step"])
         _exit.watch(self)
 
-    def _join(self, config, rank, overrides, coordinator):
+    def _place_of(self, model, topology, *where):
+        """That of the worker which the model has, if it has one: a ring is joined once."""
+        sharing = _sharing.get(model)
+        self._place = sharing[0]._place if sharing else _topology.find(topology, *where)
+        return self._place
+
+    def _join(self, place, rank, coordinator):
         rule = f"kind: MEAN stepped_by: {json.dumps(_stepped_by.text_of(self._optimizer))}"
         self._handle = Handle(
-            self._declared(), config=config, rank=rank, optimizer=rule, overrides=overrides,
-            coordinator=coordinator,
+            self._declared(), config=place.config, rank=rank, optimizer=rule,
+            overrides=place.overrides, coordinator=coordinator,
         )
         if self._handle.waits_in_forward:
             raise errors.ConfigError(

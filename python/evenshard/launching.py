@@ -19,6 +19,7 @@ from evenshard import _programs, errors
 _MOST_PROCESSES = 1024  # of each kind
 # The field of the config that each argument sets, and its values.
 _CHOICES = {
+    "topology": ("topology", ("PARAMETER_SERVER", "RING")),
     "policy": ("update.policy", ("SYNC", "ASYNC", "SSP")),
     "partition": ("partition.scheme", ("STRIPED", "MEMORY_BASED", "LAYER_BASED")),
     "schedule": ("exchange.schedule", ("BACKWARD", "FULL", "SEQUENTIAL")),
@@ -35,6 +36,11 @@ update { policy: SYNC }
 limits { chunk_bytes: 655360 }
 """
 
+_RING_CONFIG = """\
+model { from_workers {} }
+update { policy: SYNC }
+"""
+
 # The folder of checkpoints, in the text of `recovery` or in an override.
 _FOLDER = re.compile(r"""\bfolder\s*[:=]\s*["']?([^"'\s}]*)""")
 
@@ -49,6 +55,7 @@ def launch(
     workers: int | None = None,
     shards: int | None = None,
     arguments: Iterable[str] = (),
+    topology: str | None = None,
     policy: str | None = None,
     staleness: int | None = None,
     partition: str | None = None,
@@ -69,7 +76,8 @@ def launch(
     programs: str | os.PathLike | None = None,
     named: Callable[[str], str] = str,
 ) -> int:
-    """Runs a Python script once for each worker, with shards, and waits until all have ended.
+    """Runs a Python script once for each worker, with shards or as a ring, and waits until all have
+    ended.
 
         evenshard.launch("train.py", workers=4, shards=2, arguments=["--epochs", "3"])
 
@@ -80,6 +88,8 @@ def launch(
 
     workers, shards: how many; 1 of each if not given.
     arguments: of the script.
+    topology: PARAMETER_SERVER (if not given) or RING: the workers, at least 2, exchange among
+        themselves, and there are no shards.
     policy: SYNC (if not given), ASYNC or SSP.
     staleness: of SSP, how many iterations a worker may be ahead of the slowest; 0 is SYNC.
     partition: STRIPED (if not given), MEMORY_BASED or LAYER_BASED.
@@ -114,12 +124,19 @@ def launch(
     if not is_module:
         _check_file(named("script"), script)
     _check_counts(named, workers=workers, shards=shards)
-    choices = {"policy": policy, "partition": partition, "schedule": schedule}
+    choices = {
+        "topology": topology, "policy": policy, "partition": partition, "schedule": schedule
+    }
+    is_ring = config is None and topology is not None and topology.upper() == "RING"
     texts = {"optimizer": optimizer, "recovery": recovery}
     by_argument = {
         **_count_changes(workers, shards, staleness), **_choice_changes(named, choices),
         **_text_changes(named, texts),
     }
+    if is_ring:
+        by_argument["workers"] = f"workers={workers or 1}"
+        addresses = " ".join(['address: "127.0.0.1:0"'] * (workers or 1))
+        by_argument["ring"] = f"ring={{{addresses}}}"
     changes = [*by_argument.values(), *_own_overrides(named("overrides"), overrides)]
     if config is None:
         _check_folders(changes)
@@ -129,7 +146,8 @@ def launch(
     program = _programs.path_of("launch", programs)
     with contextlib.ExitStack() as cleanup:
         if config is None:
-            config = cleanup.enter_context(_made_config())
+            text = _RING_CONFIG if is_ring else _CONFIG
+            config = cleanup.enter_context(_made_config(text))
         command = [program, f"--config={os.fspath(config)}"]
         command += [f"--set={change}" for change in changes]
         command += [f"--save={os.fspath(save)}"] if save else []
@@ -222,11 +240,11 @@ def _check_folders(changes):
 
 
 @contextlib.contextmanager
-def _made_config() -> Iterator[str]:
+def _made_config(text: str) -> Iterator[str]:
     with tempfile.TemporaryDirectory(prefix="evenshard-") as folder:
         path = os.path.join(folder, "run.textproto")
         with open(path, "w", encoding="utf-8") as file:
-            file.write(_CONFIG)
+            file.write(text)
         yield path
 
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 
-from evenshard import _exit, errors
+from evenshard import _exit, _topology, errors
 from evenshard._handle import Handle
 from evenshard._torch import first_mistakes as _first_mistakes
 from evenshard._torch import grad_scaler as _grad_scaler
@@ -71,9 +71,10 @@ class LocalSteps(OfTheScript):
         rank: int | None = None,
         overrides: Iterable[str] | None = None,
         coordinator: str | None = None,
+        topology: str | None = None,
     ):
-        """Joins the run, and waits until its shards are up. Then the model has rank 0's values, or
-        those of the run.
+        """Joins the run, and waits until its shards are up, in a ring the other workers. Then the
+        model has rank 0's values, or those of the run.
 
         steps, seconds: of a round, in place of the config's `local`. outer_learning_rate,
         outer_momentum: of the shards' optimizer, NESTEROV, in place of the config's `optimizer`; by
@@ -86,12 +87,14 @@ class LocalSteps(OfTheScript):
         _exit.prepare()
         self._given = None
         self._optimizer = optimizer
-        self._set_model(model, rank)
+        place = _topology.find(topology, config, rank, overrides)
+        self._set_model(model, rank, place)
         self._trained = _stepped_by.parameters_of(optimizer, self._tensors)
         self._handle = Handle(
-            self._declared(), config=config, rank=rank,
+            self._declared(), config=place.config, rank=rank,
             optimizer=_outer(outer_learning_rate, outer_momentum),
-            local=_local(steps, seconds, optimizer), overrides=overrides, coordinator=coordinator,
+            local=_local(steps, seconds, optimizer), overrides=place.overrides,
+            coordinator=coordinator,
         )
         if self._handle.local_steps == 0:
             raise errors.ConfigError(

@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 
-from evenshard import _exit, _library, errors
+from evenshard import _exit, _library, _topology, errors
 from evenshard._handle import Handle
 from evenshard._torch import first_mistakes as _first_mistakes
 from evenshard._torch import grad_scaler as _grad_scaler
@@ -107,8 +107,10 @@ class Optimizer(Training, torch.optim.Optimizer):
         overrides: Iterable[str] | None = None,
         coordinator: str | None = None,
         continues: bool | None = None,
+        topology: str | None = None,
     ):
-        """Joins the run, and waits until its shards are up. Then the model has its parameters.
+        """Joins the run, and waits until its shards are up, in a ring the other workers. Then the
+        model has its parameters.
 
         config: the path of a ClusterConfig in text format, or its text. None: EVENSHARD_CONFIG.
         optimizer: the rule, if the config has no `optimizer`. Its groups become this one's.
@@ -124,18 +126,23 @@ class Optimizer(Training, torch.optim.Optimizer):
         coordinator: the address of the run's coordinator. None: EVENSHARD_COORDINATOR, from launch.
         continues: whether to go on where shards are that have iterations behind them. None:
             EVENSHARD_CONTINUE is 1. In a run with a coordinator that is always so.
+        topology: "ring": the workers exchange among themselves, without shards, and each applies
+            the rule to its part of the model. That of the config must be the same; without a config
+            the workers that torchrun has started find each other. "parameter_server": with shards.
+            None: that of the config.
 
         Errors: ConfigError, TensorError, DeadlineExceeded, FailedPrecondition.
         """
         _exit.prepare()
         self._is_ready = False  # to have no more groups added
-        self._set_model(model, rank)
+        place = _topology.find(topology, config, rank, overrides)
+        self._set_model(model, rank, place)
         self._clip_grad_norm, self._clip_grad_value = clip_grad_norm, clip_grad_value
         rule = None if optimizer is None else _torch_optim.to_config(optimizer, self._tensors)
         self._handle = Handle(
-            self._declared(), config=config, rank=rank, optimizer=rule,
-            clip_grad_norm=clip_grad_norm, clip_grad_value=clip_grad_value, overrides=overrides,
-            coordinator=coordinator, continues=continues,
+            self._declared(), config=place.config, rank=rank, optimizer=rule,
+            clip_grad_norm=clip_grad_norm, clip_grad_value=clip_grad_value,
+            overrides=place.overrides, coordinator=coordinator, continues=continues,
         )
         self._of_float16 = next(
             (t.name for t in self._tensors if t.type == _library.FLOAT16), None
@@ -162,6 +169,7 @@ class Optimizer(Training, torch.optim.Optimizer):
         def assign_given_state():
             self._assignments = Assignments(self._exchange)
             if optimizer is not None and not _state_dict.is_trivial(optimizer):
+                self._require_state("optimizer, which has stepped before")
                 self._assign_state(optimizer.state_dict())
 
         self._join_run(assign_given_state)
@@ -346,6 +354,7 @@ class Optimizer(Training, torch.optim.Optimizer):
         Errors: FailedPrecondition between backward() and step() unless the schedule is
         SEQUENTIAL.
         """
+        self._require_state("state_dict()")
         with self._exchange.threads.lock:
             self._exchange.require_between("state_dict()")
             fetched = _state_dict.fetch(self._exchange, self.param_groups)
@@ -371,6 +380,7 @@ class Optimizer(Training, torch.optim.Optimizer):
             raise errors.InvalidArgument(
                 f"load_state_dict: has groups of {sizes} parameters, allowed: {own}"
             )
+        self._require_state("load_state_dict()")
         taken = self._options.taken_over(self.param_groups, groups)
         self._assign_state(state_dict)
         for group, options in zip(self.param_groups, taken):
@@ -380,6 +390,15 @@ class Optimizer(Training, torch.optim.Optimizer):
         super()._let_go()
         if self._reads is not None:
             self._reads.remove()
+
+    def _require_state(self, what):
+        """Errors: FailedPrecondition in a ring."""
+        if self._handle.is_ring:
+            raise errors.FailedPrecondition(
+                f"{what}: in a ring each worker has a part of the optimizer's state, and nobody all"
+                " of it; allowed: evenshard.DistributedOptimizer, whose optimizer has all of its"
+                " state in each worker, or a run with shards"
+            )
 
     def _assign_state(self, saved):
         state = _state_dict.parse(self._exchange, self.param_groups, saved)

@@ -9,7 +9,8 @@ from collections.abc import Sequence
 from evenshard import errors, launching
 
 _DESCRIPTION = """\
-Runs SCRIPT once for each worker, together with the shards of a run, all on this machine. Each
+Runs SCRIPT once for each worker, together with the shards of a run, all on this machine; with
+--topology RING without shards. Each
 process finds RANK, WORLD_SIZE, LOCAL_RANK and LOCAL_WORLD_SIZE in its environment, as with
 torchrun, and evenshard.Optimizer finds what it needs there too. All output goes to standard output,
 each line behind the name of its process. If a process fails, the others are ended. Ctrl-C ends all.
@@ -40,7 +41,7 @@ def main(arguments: Sequence[str] | None = None, program: str = "python -m evens
 
 def _names_of(options):
     """What errors call an argument of launch()."""
-    names = {"script": "SCRIPT", "overrides": "--set"}
+    names = {"script": "SCRIPT", "overrides": "--set", "ring": "--workers"}
     if options["replicas"] is not None:
         names["recovery"] = "--replicas" + (", --recovery" if options["recovery"] else "")
     return lambda name: names.get(name, f"--{name}")
@@ -64,6 +65,8 @@ def _parser(program):
     add = parser.add_argument
     add("--workers", type=int, metavar="N", help="how many processes run SCRIPT; default: 1")
     add("--shards", type=int, metavar="N", help="how many hold the parameters; default: 1")
+    add("--topology", metavar="T", help="PARAMETER_SERVER (default): workers exchange with the"
+        " shards; RING: among themselves, without shards")
     add("--policy", metavar="P", help="SYNC (default): each update is the mean of all workers'"
         " gradients; ASYNC: each gradient is applied as it arrives; SSP: the same, within"
         " --staleness")

@@ -46,12 +46,11 @@ PATIENCE_SECONDS = 120
 
 _CONFIG = """\
 model {{ from_workers {{}} }}
-partition {{ scheme: {scheme} }}
-{shards}
+{places}
 workers: {workers}
 update {{ {update} }}
 {optimizer}
-exchange {{ {schedule} shared_memory: {shared_memory} {exchange} }}
+exchange {{ {schedule} {exchange} }}
 limits {{
   connections: 1 startup_seconds: {startup_seconds} exchange_seconds: {exchange_seconds}
   shutdown_seconds: 5
@@ -62,17 +61,23 @@ limits {{
 def config(
     addresses, *, workers=4, scheme="MEMORY_BASED", update="policy: SYNC deterministic: true",
     rule="kind: SGD learning_rate: 0.1", schedule="FULL", shared_memory=True, startup_seconds=60,
-    exchange_seconds=60, exchange="",
+    exchange_seconds=60, exchange="", is_ring=False,
 ):
-    """The text of a config. `rule` "": the workers bring the optimizer."""
+    """The text of a config. `rule` "": the workers bring the optimizer. `is_ring`: the addresses
+    are the workers'."""
+    if is_ring:
+        places = " ".join(f'address: "{address}"' for address in addresses)
+        places = f"topology: RING\nring {{ {places} }}"
+    else:
+        places = "\n".join(f'shard {{ address: "{address}" }}' for address in addresses)
+        places = f"partition {{ scheme: {scheme} }}\n{places}"
+        exchange = f"shared_memory: {str(shared_memory).lower()} {exchange}"
     return _CONFIG.format(
-        scheme=scheme,
-        shards="\n".join(f'shard {{ address: "{address}" }}' for address in addresses),
+        places=places,
         workers=workers,
         update=update,
         optimizer=f"optimizer {{ {rule} }}" if rule else "",
         schedule=f"schedule: {schedule}" if schedule else "",
-        shared_memory=str(shared_memory).lower(),
         startup_seconds=startup_seconds,
         exchange_seconds=exchange_seconds,
         exchange=exchange,
@@ -80,17 +85,17 @@ def config(
 
 
 class Cluster(contextlib.AbstractContextManager):
-    """Shards that run until the end of the `with`. `path` is the config's."""
+    """Shards that run until the end of the `with`, or none for a ring. `path` is the config's."""
 
-    def __init__(self, shards=2, *, transport="unix", **settings):
+    def __init__(self, shards=2, *, transport="unix", is_ring=False, workers=4, **settings):
         self._scratch = tempfile.TemporaryDirectory()
         self.folder = self._scratch.name
         self.path = os.path.join(self.folder, "run.textproto")
-        self.addresses = _addresses(shards, transport, self.folder)
+        self.addresses = _addresses(workers if is_ring else shards, transport, self.folder)
         with open(self.path, "w", encoding="utf-8") as file:
-            file.write(config(self.addresses, **settings))
+            file.write(config(self.addresses, workers=workers, is_ring=is_ring, **settings))
         self._log = os.path.join(self.folder, "shards.log")
-        self._processes = [self._start(i) for i in range(shards)]
+        self._processes = [self._start(i) for i in range(0 if is_ring else shards)]
 
     def _start(self, shard):
         with open(self._log, "a", encoding="utf-8") as log:
@@ -100,6 +105,8 @@ class Cluster(contextlib.AbstractContextManager):
             )
 
     def log(self):
+        if not self._processes:
+            return ""
         with open(self._log, encoding="utf-8", errors="replace") as file:
             return file.read()
 

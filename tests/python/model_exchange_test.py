@@ -22,6 +22,7 @@ class _Handle:
     """Notes the calls. Tensors come when a test puts them into `come`, or when they are waited
     for."""
 
+    is_ring = False
     waits_in_forward = True
     iteration = 0
     rank = 0

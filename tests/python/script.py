@@ -105,8 +105,9 @@ def _values_of(value):
 
 
 def outcomes_of(habit, schedule, workers, *, shards=2, scheme="STRIPED", **more):
-    """How the workers of a run end that do `habit(script)`."""
+    """How the workers of a run end that do `habit(script)`. The scheme "RING": without shards."""
     settings = {"rule": "", "schedule": schedule, "workers": workers, "scheme": scheme, **more}
+    settings["is_ring"] = scheme == "RING"
     with fixture.Cluster(shards, startup_seconds=30, exchange_seconds=15, **settings) as cluster:
         return fixture.outcomes(
             fixture.start_workers(cluster, _work, habit, workers, workers=workers)

@@ -21,7 +21,7 @@ if torch is not None:
 class _LateHandle:
     """A worker that has just joined at iteration 3."""
 
-    rank, iteration, waits_for_workers = 1, 3, True
+    rank, iteration, waits_for_workers, is_ring = 1, 3, True, False
 
     def __init__(self, **taken):
         self.taken = {"param_groups": '{"dict":[["groups",[]]]}', **taken}

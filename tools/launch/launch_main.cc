@@ -73,8 +73,8 @@ constexpr char kUsage[] =
     "ends with an exception (worker_loss: WAIT or CONTINUE), each worker at most N times.\n\n"
     "While it goes on, psctl and a Reader find the run by its name (psctl --run=NAME).\n\n"
     "With topology RING there are no shards: worker 0, or with `recovery` the first of those that\n"
-    "are left, writes the model of --save when it has trained to the end, and --stats is "
-    "refused.\n\n"
+    "are left, writes the model of --save when it has trained to the end, and --stats is refused;\n"
+    "with PROGRAM --save is too.\n\n"
     "--save and --stats write what the shards have even if a worker fails or the accuracy is too\n"
     "low. After SIGINT, SIGTERM or SIGHUP they do so within limits.shutdown_seconds; a second\n"
     "signal ends everything at once. A shard whose address has port 0 gets a free port.\n\n"
@@ -248,7 +248,9 @@ SupervisedRun MakeRun(const Options& options, const PlannedConfig& config, int c
   workers.processes[0].terminal_columns =
       std::max(0, columns - static_cast<int>(sizeof("[worker 0]")));
   if (options.stdin_rank >= 0) workers.processes[options.stdin_rank].has_console = true;
-  if (!options.program.empty()) workers.check = [&options] { return CheckJoined(options); };
+  if (!options.program.empty() && !config.is_ring()) {
+    workers.check = [&options] { return CheckJoined(options); };
+  }
   run.stages.push_back(std::move(workers));
   const auto write = [&](const std::string& verb, std::vector<std::string> arguments,
                          const std::string& what, const std::string& path) {
@@ -334,6 +336,11 @@ absl::Status CheckWorkers(const Options& options, const PlannedConfig& config) {
 
 // Refuses what only shards could give.
 absl::Status CheckTopology(const Options& options, const PlannedConfig& config) {
+  if (config.is_ring() && !options.program.empty() && !options.save.empty()) {
+    return absl::InvalidArgumentError(
+        "--save: is given with topology RING and a program of your own, and nobody but that has "
+        "the model, allowed: without it; let rank 0 of the program save its model");
+  }
   return options.stats.empty() ? absl::OkStatus() : config.CheckHasShards();
 }
 

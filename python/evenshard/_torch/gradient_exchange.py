@@ -14,7 +14,7 @@ from evenshard import errors
 from evenshard._handle import Handle
 from evenshard._torch.model import ModelTensor
 from evenshard._torch.model_exchange import ModelExchange
-from evenshard._torch.unchanged import compares_in
+from evenshard._torch.unchanged import checksum, compares_in
 
 # What is compared between workers goes to the shards with what is registered, of which there is
 # little room: by name, and of very many tensors several together.
@@ -103,10 +103,3 @@ class GradientExchange(ModelExchange):
             if parameter.grad is None:
                 parameter.grad = torch.empty_like(parameter)
             yield i, parameter.grad
-
-
-def checksum(parameter: torch.Tensor) -> int:
-    """A number for the bits of a tensor."""
-    plain = parameter.detach().contiguous().reshape(-1)
-    words = {2: torch.int16, 4: torch.int32, 8: torch.int64}.get(plain.element_size(), torch.uint8)
-    return int(plain.view(words).sum(dtype=torch.int64)) % 2**40

@@ -15,7 +15,7 @@ from evenshard._torch.buffers import Buffers
 from evenshard._torch.model import ModelTensor
 from evenshard._torch.registered_states import RegisteredStates
 from evenshard._torch.thread_use import ThreadUse
-from evenshard._torch.unchanged import SEQUENTIAL_HINT, Unchanged
+from evenshard._torch.unchanged import SEQUENTIAL_HINT, Unchanged, checksum
 
 # Gradients are pushed when an eighth of the model has gathered, at least 64 KiB and at most 1 MiB.
 # A push by itself costs more than a small gradient takes on its way. Larger gradients go at once,
@@ -69,7 +69,8 @@ class ModelExchange:
         return {}
 
     def _reset(self):
-        self._staged = {}  # by tensor, until finish(): its gradient, and the version of that
+        # By tensor, until finish(): its gradient, and the version and the checksum of that.
+        self._staged = {}
         self._gathered = 0  # elements that were staged and not pushed
         # Since finish(): whose new parameters the model has not been given.
         self._missing = set()
@@ -302,7 +303,9 @@ class ModelExchange:
     def _stage(self, i, scale):
         gradient = self._tensors[i].tensor.grad
         self._placement.stage(i, gradient, scale)
-        self._staged[i] = (gradient, gradient._version)
+        # In a ring sums take the place of what was staged.
+        is_noted = self.handle.is_ring and self._unchanged.compares
+        self._staged[i] = (gradient, gradient._version, checksum(gradient) if is_noted else None)
         self._gathered += self._sizes[i]
 
     def _stage_buffer(self, i):

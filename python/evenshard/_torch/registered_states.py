@@ -150,6 +150,11 @@ class RegisteredStates:
             raise errors.InvalidArgument(
                 f'register_state("{name}"): as_of is {as_of!r}, allowed: "{BACKWARD}", "{STEP}"'
             )
+        if self._handle.is_ring:
+            raise errors.FailedPrecondition(
+                "register_state: no worker goes on in place of another in a ring, which ends with"
+                " the loss of any; allowed: with shards"
+            )
         if not self._handle.waits_for_workers:
             raise errors.FailedPrecondition(
                 "register_state: under ASYNC the workers have no iteration in common at which one"

@@ -45,9 +45,12 @@ class Training:
     param_groups: list[dict]
     _clips_the_mean: str  # what does, for a script whose own clipping does not
 
-    def _set_model(self, model, rank):
+    def _set_model(self, model, rank, place):
         self._model = model
         self._tensors = _model.tensors_of(model, _environment.worker(rank))
+        if place.is_ring:
+            # There tensors of different roles do not travel together.
+            self._tensors.sort(key=lambda tensor: tensor.role)
         # The parameters that this optimizer trains, by their numbers.
         self._trained = [i for i, item in enumerate(self._tensors) if item.is_parameter]
         self._frozen = [(n, p) for n, p in model.named_parameters() if not p.requires_grad]

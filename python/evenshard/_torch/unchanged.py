@@ -88,17 +88,18 @@ class Unchanged:
 
     def check(self, staged: dict) -> None:
         """Before the rest of the iteration is pushed. `staged` has the gradients that left early,
-        each with its version then. Errors: FailedPrecondition if the script has changed one of
-        them, or a parameter since begin()."""
+        each with its version then, and its checksum unless the exchanged memory still has it.
+        Errors: FailedPrecondition if the script has changed one of them, or a parameter since
+        begin()."""
         for i in self._parameters:
             if state_of(self._tensors[i].tensor) != self._states[i]:
                 self._refuse(i, "between backward() and step()")
-        for i, (gradient, version) in staged.items():
+        for i, (gradient, version, bits) in staged.items():
             item = self._tensors[i]
             if (
                 item.tensor.grad is not gradient
                 or gradient._version != version
-                or (self.compares and not self._is_staged(i, gradient))
+                or (self.compares and not self._is_staged(i, gradient, bits))
             ):
                 raise errors.FailedPrecondition(
                     f"{item.name}: its gradient was changed after it had been pushed, between"
@@ -109,7 +110,9 @@ class Unchanged:
                     " changes are " + SEQUENTIAL_HINT
                 )
 
-    def _is_staged(self, i, gradient):
+    def _is_staged(self, i, gradient, bits):
+        if bits is not None:
+            return checksum(gradient) == bits
         staged = self._placement.gradient(i)
         return same(gradient.to(staged.dtype), staged)
 
@@ -137,3 +140,10 @@ def same(tensor: torch.Tensor, exchanged: torch.Tensor) -> bool:
     plain = tensor.detach().cpu().contiguous()
     size = plain.element_size() * plain.numel()
     return _memcmp(plain.data_ptr(), exchanged.data_ptr(), size) == 0
+
+
+def checksum(parameter: torch.Tensor) -> int:
+    """A number for the bits of a tensor."""
+    plain = parameter.detach().contiguous().reshape(-1)
+    words = {2: torch.int16, 4: torch.int32, 8: torch.int64}.get(plain.element_size(), torch.uint8)
+    return int(plain.view(words).sum(dtype=torch.int64)) % 2**40

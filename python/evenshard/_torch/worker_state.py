@@ -11,8 +11,8 @@ from evenshard import _library, errors
 from evenshard._handle import Handle
 from evenshard._torch import state_parts as _state_parts
 from evenshard._torch import state_text as _state_text
-from evenshard._torch.gradient_exchange import GradientExchange, checksum
-from evenshard._torch.unchanged import same
+from evenshard._torch.gradient_exchange import GradientExchange
+from evenshard._torch.unchanged import checksum, same
 
 
 class WorkerState:

@@ -120,16 +120,32 @@ TEST_CASE("what a ring cannot be is refused before anything starts") {
                 "worker_loss: CONTINUE min_workers: 2 silence_seconds: 2}"});
 }
 
-TEST_CASE("models from workers are not for a ring") {
-  const std::string error = ErrorOf(R"(
+TEST_CASE("models from workers travel in 32 bits in a ring") {
+  constexpr char kText[] = R"(
 model { from_workers {} }
 topology: RING
 ring { address: "a:1" address: "a:2" }
 workers: 2
 update { policy: SYNC }
+)";
+  CHECK(Valid(kText).is_ring());
+  constexpr char kAllowed[] =
+      " with topology RING, where programs bring the model and everything travels in 32 bits, "
+      "allowed: FLOAT32";
+  for (const std::string field : {"gradient_encoding", "parameter_encoding"}) {
+    const std::string error = ErrorOf(absl::StrCat(kText, "exchange { ", field, ": BFLOAT16 }"));
+    CHECK(error.find(absl::StrCat("exchange.", field, ": is BFLOAT16", kAllowed)) !=
+          std::string::npos);
+  }
+  const std::string error = ErrorOf(R"(
+model { from_workers { tensor { name: "w" shape: 3 type: BFLOAT16 } } }
+topology: RING
+ring { address: "a:1" address: "a:2" }
+workers: 2
+update { policy: SYNC }
+optimizer { kind: SGD learning_rate: 0.1 }
 )");
-  CHECK(error.find("model.from_workers: is given with topology RING, which only the program "
-                   "`worker` can be in, allowed: builtin, or input and layer") !=
+  CHECK(error.find(absl::StrCat("model.from_workers: has w, which is BFLOAT16", kAllowed)) !=
         std::string::npos);
 }
 

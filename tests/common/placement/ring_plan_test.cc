@@ -146,5 +146,50 @@ TEST_CASE("a plan with too many segments is refused") {
         "chunks");
 }
 
+TEST_CASE("the tensors of a segment are its elements but for the gaps") {
+  const Model model = SmallModel();
+  const RingPlan plan = PlanOf(
+      model, {.workers = 3, .bucket_bytes = 4096, .first_bucket_bytes = 1024, .chunk_bytes = 512});
+  std::vector<int64_t> covered(model.tensors().size());
+  size_t runs = 0;
+  for (const RingSegment& segment : plan.segments()) {
+    CHECK(plan.first_run(segment) == runs);
+    for (const RingRun& run : plan.runs(segment)) {
+      const Tensor& tensor = model.tensors()[run.tensor];
+      CHECK(run.begin < run.end);
+      CHECK(run.begin >= std::max(tensor.offset, segment.begin));
+      CHECK(run.end <= std::min(tensor.offset + tensor.size, segment.begin + segment.size));
+      covered[run.tensor] += run.end - run.begin;
+      ++runs;
+    }
+  }
+  CHECK(runs == plan.run_count());
+  for (size_t i = 0; i < covered.size(); ++i) CHECK(covered[i] == model.tensors()[i].size);
+}
+
+TEST_CASE("tensors that workers bring share buckets with those of their role only") {
+  const Model model = ModelOf(R"(from_workers {
+    tensor { name: "a" shape: 100 layer: "a" }
+    tensor { name: "b" shape: 1 layer: "b" }
+    tensor { name: "mean" shape: 30 layer: "mean" role: RUNNING_STATISTIC }
+    tensor { name: "frozen" shape: 40 layer: "frozen" role: BUFFER }
+    tensor { name: "large" shape: 5000 layer: "large" role: BUFFER }
+    tensor { name: "count" shape: 1 layer: "count" role: BUFFER } })");
+  RingPlan::Options options = {.workers = 2,
+                               .bucket_bytes = 1 << 20,
+                               .first_bucket_bytes = 1 << 20,
+                               .chunk_bytes = 1 << 20,
+                               .separates_roles = true};
+  const RingPlan plan = PlanOf(model, options);
+  CHECK(plan.buckets().size() == 5);  // and one for each buffer here
+  for (const RingSegment& segment : plan.segments()) {
+    for (const RingRun& run : plan.runs(segment)) {
+      CHECK(model.tensors()[run.tensor].role == segment.role);
+    }
+  }
+  options.separates_roles = false;
+  CHECK(PlanOf(model, options).buckets().size() == 1);
+}
+
 }  // namespace
 }  // namespace evenshard

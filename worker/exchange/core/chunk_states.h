@@ -8,18 +8,12 @@
 #include "common/placement/plan.h"
 #include "common/placement/planned_config.h"
 #include "proto/config.pb.h"
+#include "worker/exchange/core/exchange_kind.h"
 #include "worker/exchange/core/schedule_policy.h"
 #include "worker/exchange/core/training_exchange.h"
 #include "worker/trace/trace.h"
 
 namespace evenshard {
-
-// What a worker brings to the update of a tensor.
-enum class Contribution : uint8_t {
-  kZeros,  // its batch did not use the tensor: GradientChunk.absent
-  kGradient,
-  kNothing,  // it does not count in the mean: GradientChunk.skip
-};
 
 // How far the exchange of an iteration is with each chunk, and which version of it the worker
 // holds.

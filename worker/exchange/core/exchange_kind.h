@@ -26,6 +26,13 @@ struct ExchangeKind {
   std::vector<uint64_t> steps = {};
 };
 
+// What a worker brings to the update of a tensor.
+enum class Contribution : uint8_t {
+  kZeros,  // its batch did not use the tensor: GradientChunk.absent
+  kGradient,
+  kNothing,  // it does not count in the mean: GradientChunk.skip
+};
+
 // How many exchanges were assignments: all in all, and since the latest iteration of training.
 struct AssignmentCounts {
   uint64_t all = 0;

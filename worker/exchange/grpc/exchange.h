@@ -23,7 +23,7 @@
 #include "proto/worker_usage.pb.h"
 #include "worker/exchange/core/exchange_core.h"
 #include "worker/exchange/core/gradient_encoder.h"
-#include "worker/exchange/core/training_exchange.h"
+#include "worker/exchange/core/program_exchange.h"
 #include "worker/exchange/grpc/chunk_transfer.h"
 #include "worker/exchange/grpc/mean_calls.h"
 #include "worker/exchange/grpc/persistent_calls.h"
@@ -54,7 +54,7 @@ void LogStall(const Stall& stall);
 //   }
 //
 // Not thread-safe, except for the methods that say otherwise.
-class Exchange final : public TrainingExchange {
+class Exchange final : public ProgramExchange {
  public:
   // Memory for the gradients and the parameters of the whole model, as Model lays them out: floats
   // where a tensor is FLOAT32. It can be shared with the shards of this host if the config allows
@@ -126,23 +126,24 @@ class Exchange final : public TrainingExchange {
   // iteration than this worker.
   absl::Status PullState(
       int array,
-      const std::function<absl::Status(const Chunk&, const ParameterChunk& message)>& take);
+      const std::function<absl::Status(const Chunk&, const ParameterChunk& message)>& take)
+      override;
 
   // With model.from_workers, in place of Pull: at the start of the run all workers receive the
   // `initial` parameters of worker 0; those of others are ignored. `initial` must lie in the memory
   // that PushPull takes as gradients. Errors: those of PushPull; DEADLINE_EXCEEDED if worker 0 has
   // given none within limits.exchange_seconds.
-  absl::Status Initialize(absl::Span<const float> initial, absl::Span<float> parameters);
+  absl::Status Initialize(absl::Span<const float> initial, absl::Span<float> parameters) override;
 
   // Sets the learning rates, by tensor, that replace the config's from the next iteration on; none
   // to use the config's. Under SYNC all workers must give the same ones.
-  void SetHyperparameters(std::vector<Hyperparameters> by_tensor) {
+  void SetHyperparameters(std::vector<Hyperparameters> by_tensor) override {
     hyperparameters_ = std::move(by_tensor);
   }
 
   // How much this worker's gradients, which have been multiplied by it, count in the mean from the
   // next iteration on.
-  void SetWeight(float weight) { weight_ = weight; }
+  void SetWeight(float weight) override { weight_ = weight; }
 
   // Pushes every chunk of `gradients`, front layers first, and receives the updated chunks into
   // `parameters`. If `gradients` is empty, the worker takes part without contributing (`skip`).
@@ -177,25 +178,34 @@ class Exchange final : public TrainingExchange {
   absl::Status Begin(ExchangeKind kind, absl::Span<const float> pushed,
                      absl::Span<float> parameters) override;
   // The same as Push for single tensors, in this order. Without gradients they count as zeros.
-  absl::Status PushTensors(absl::Span<const int> tensors, Contribution contribution) {
+  absl::Status PushTensors(absl::Span<const int> tensors, Contribution contribution) override {
     return core_.round().Push(tensors, contribution);
   }
-  absl::Status AwaitTensor(int tensor) { return Settle(core_.round().AwaitTensor(tensor)); }
+  absl::Status AwaitTensor(int tensor) override {
+    return Settle(core_.round().AwaitTensor(tensor));
+  }
   // The owner of the iteration, which knows what of it is pushed and received.
   const ExchangeRound& round() const { return core_.round(); }
+  ExchangeRound::Phase phase() const override { return round().phase(); }
+  bool TensorPushed(int tensor) const override { return round().TensorPushed(tensor); }
+  bool TensorAnswered(int tensor) const override { return round().TensorAnswered(tensor); }
+  bool TensorAllAbsent(int tensor) const override { return round().TensorAllAbsent(tensor); }
+  uint64_t UpdatesOf(int tensor) const override { return round().UpdatesOf(tensor); }
+  AssignmentCounts assignments() const override { return round().assignments(); }
+  absl::Status failure() const override { return round().failure(); }
 
   // The mean of a value over the workers, which all give it between the same two iterations and in
   // the same order; see MeanCalls::Ask.
   absl::StatusOr<std::vector<double>> Mean(const std::string& place,
-                                           const std::vector<double>& value) {
+                                           const std::vector<double>& value) override {
     return means_.Ask(round().next_iteration(), place, value);
   }
 
   // Gives what counts beside the model before the next exchange, or takes what the others have
   // given (RegisteredStates). Block while no process has slot 0; TakeState until there is something
   // to take. Errors: those of PersistentCalls and of Shard::KeepState and TakeState.
-  absl::Status KeepState(StatesByName states);
-  absl::StatusOr<StatesByName> TakeState();
+  absl::Status KeepState(StatesByName states) override;
+  absl::StatusOr<StatesByName> TakeState() override;
 
   // See WorkerStateCalls. OfferState counts it as progress if another call waits for a worker that
   // needs its state.

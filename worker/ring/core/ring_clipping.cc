@@ -17,7 +17,7 @@ namespace evenshard {
 absl::Status RingRound::HoldSummed(const RingSegment& segment, const Work& work,
                                    const Decoded<GradientHeader>& received) {
   const bool has_received = !received.header.skip;
-  const auto iteration = static_cast<int64_t>(work.iteration);
+  const auto iteration = static_cast<int64_t>(work.trained);
   const float weight = work.weight + (has_received ? received.header.weight : 0);
   SquareSum squares;
   if (weight > 0) {
@@ -84,7 +84,8 @@ absl::Status RingRound::UpdateSummed(const Summed& summed, const Work& work, flo
   if (!is_unchanged) {
     const RingPart::Sum sum = {.own = work.gradients.data() + summed.segment->begin,
                                .scale = 1 / summed.weight,
-                               .coefficient = coefficient};
+                               .coefficient = coefficient,
+                               .hyperparameters = *work.hyperparameters};
     RETURN_IF_ERROR(Update(*summed.segment, work, sum));
   }
   PassParameters(*summed.segment, work, is_unchanged);

@@ -9,8 +9,8 @@
 #include "absl/types/span.h"
 #include "common/optimizer/square_sum.h"
 #include "common/placement/planned_config.h"
-#include "common/wire/chunk_codec.h"
 #include "common/placement/ring_plan.h"
+#include "common/wire/chunk_codec.h"
 
 namespace evenshard {
 

@@ -16,6 +16,8 @@
 #include "common/placement/planned_config.h"
 #include "common/placement/ring_plan.h"
 #include "common/wire/chunk_codec.h"
+#include "common/wire/hyperparameters.h"
+#include "worker/ring/core/ring_sums.h"
 
 namespace evenshard {
 
@@ -60,11 +62,20 @@ class RingPart {
     const Segments* received = nullptr;
     float scale = 1;        // turns the sum into the mean
     float coefficient = 1;  // by which the mean of trained parameters is multiplied
+    // By tensor, in place of the config's; empty for the config's. They count for parameters only.
+    absl::Span<const Hyperparameters> hyperparameters = {};
   };
+  // Whether no worker has a gradient of any tensor of the segment (IsAbsentMark). Then there is
+  // nothing to update.
+  bool AllAbsent(const RingSegment& segment, const Sum& sum) const;
   // Updates a segment of this part by the mean. Errors: those of RingSums::Add; OUT_OF_RANGE if a
   // parameter or its state leaves the range of float32 or of the encoding.
+  // A tensor of which no worker has a gradient stays as it is; under MEAN all of it is marked so.
   absl::Status Update(const RingSegment& segment, int64_t iteration, const Sum& sum,
                       absl::Span<float> parameters);
+  // Replaces a segment of this part by the sum, which has one worker's values only, bit by bit.
+  // REQUIRES: parameters travel in FLOAT32.
+  void Assign(const RingSegment& segment, const Sum& sum, absl::Span<float> parameters);
 
  private:
   explicit RingPart(const Options& options);
@@ -75,18 +86,14 @@ class RingPart {
     const int64_t iteration;
     const Sum& sum;
     float* const masters;  // of the segment
-    const int64_t step;
     absl::Status status = {};
   };
-  // Calls `visit(tensor, begin, count)` for the elements of each tensor in a range of the model's
-  // buffer; `begin` is the first one's index in the buffer. Ends with the first error.
-  absl::Status VisitTensors(
-      int64_t begin, int64_t count,
-      absl::FunctionRef<absl::Status(int tensor, int64_t begin, int64_t count)> visit) const;
+  bool IsAbsent(const RingSegment& segment, const RingRun& run, const Sum& sum) const;
   // Updates `count` elements from `first` of the segment on, tensor by tensor.
   void ApplyRun(Progress& progress, int64_t first, const UnalignedFloat* gradient, int64_t count);
-  // Updates a run of one tensor that is short enough for the cache.
-  absl::Status Apply(const Progress& progress, int tensor, int64_t first,
+  // Updates a run of one tensor, number `run_number` of the plan's, that is short enough for the
+  // cache.
+  absl::Status Apply(const Progress& progress, size_t run_number, int tensor, int64_t first,
                      const UnalignedFloat* gradient, int64_t count);
 
   const PlannedConfig& config_;
@@ -94,11 +101,16 @@ class RingPart {
   const int place_;
   const int rank_;
   const Encoding encoding_;  // of parameters on the wire
+  const bool has_marks_;     // workers say of which tensors they have no gradient
+  const bool is_mean_;       // optimizer.kind MEAN
+  const RingSums sums_;
   const TensorOptimizers optimizers_;
   std::vector<int64_t> offsets_;  // by segment: in the part's arrays, or -1
   std::vector<FloatBuffer> slots_;
-  FloatBuffer masters_;         // empty if parameters travel in float32
-  std::vector<int64_t> steps_;  // by segment: the updates so far
+  FloatBuffer masters_;  // empty if parameters travel in float32
+  // By run of the plan: the updates so far, and whether the one under way leaves it out.
+  std::vector<int64_t> steps_;
+  std::vector<uint8_t> is_absent_;
 };
 
 }  // namespace evenshard

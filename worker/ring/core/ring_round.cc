@@ -24,7 +24,7 @@ RingRound::RingRound(const Options& options)
       parameter_encoding_(options.config->proto().exchange().parameter_encoding()),
       workers_(plan_.workers()),
       connections_(options.config->proto().limits().connections()),
-      limit_(absl::Seconds(options.config->proto().limits().exchange_seconds())),
+      limit_(options.config->worker_patience()),
       watch_period_(std::min(limit_ / 10, kLongestWatchPeriod)),
       watch_(watch_period_),
       is_pushed_(options.config->model().layers().size()),
@@ -43,13 +43,19 @@ absl::Status RingRound::Begin(const ExchangeKind& kind, absl::Span<float> gradie
     return absl::FailedPreconditionError(
         "an iteration has begun, and not all of its layers have been waited for");
   }
-  if (kind.onlooks || kind.assigned.has_value() || !kind.hyperparameters.empty()) {
+  if (kind.onlooks || kind.assigned.value_or(0) != 0) {
     return absl::UnimplementedError(
-        "in a ring a worker pushes gradients, at the rates of the config");
+        "in a ring a worker pushes gradients, or assigns parameters; the optimizer's state is in "
+        "parts at the workers");
   }
   work_.gradients = gradients;
   work_.parameters = parameters;
   work_.weight = kind.skip ? 0 : kind.weight;
+  work_.trained = work_.iteration - assignments_;
+  work_.assigns = kind.assigned.has_value();
+  work_.agreement = AgreementOn(kind);
+  work_.hyperparameters =
+      std::make_shared<const std::vector<Hyperparameters>>(kind.hyperparameters);
   is_begun_ = true;
   is_pushed_.assign(is_pushed_.size(), false);
   segments_.assign(segments_.size(), {});
@@ -68,7 +74,7 @@ absl::Status RingRound::Begin(const ExchangeKind& kind, absl::Span<float> gradie
   return absl::OkStatus();
 }
 
-absl::Status RingRound::Push(int layer) {
+absl::Status RingRound::Push(int layer, Contribution contribution) {
   std::vector<const RingBucket*> released;
   {
     absl::MutexLock lock(&mutex_);
@@ -80,6 +86,8 @@ absl::Status RingRound::Push(int layer) {
     }
     is_pushed_[layer] = true;
     for (const int bucket : plan_.buckets_of_layer(layer)) {
+      buckets_[bucket].has_gradient |= contribution == Contribution::kGradient;
+      buckets_[bucket].has_nothing |= contribution == Contribution::kNothing;
       if (--buckets_[bucket].unpushed_layers > 0) continue;
       released.push_back(&plan_.buckets()[bucket]);
       Release(*released.back());
@@ -93,16 +101,13 @@ absl::Status RingRound::Push(int layer) {
 }
 
 void RingRound::Release(const RingBucket& bucket) {
-  const bool contributes = work_.weight > 0;
-  auto& held = held_[work_.iteration % 2];
+  const Work work = WorkOf(static_cast<int>(&bucket - plan_.buckets().data()));
+  auto& held = held_[work.iteration % 2];
   for (uint32_t id = bucket.first_segment; id < bucket.first_segment + bucket.segments; ++id) {
     const RingSegment& segment = plan_.segments()[id];
     if ((segment.part + 1) % workers_ == options_.place) {
-      Outgoing first = {.segment = &segment, .iteration = work_.iteration, .is_own = contributes};
-      if (contributes) {
-        first.buffer = work_.gradients;
-        first.weight = work_.weight;
-      }
+      Outgoing first = SumOf(segment, work, work.weight);
+      first.is_own = work.weight > 0;
       Queue(RingWay::kReduce, first);
     } else if (const auto found = held.find(id); found != held.end()) {
       segments_[id].is_received = true;
@@ -110,6 +115,26 @@ void RingRound::Release(const RingBucket& bucket) {
       held.erase(found);
     }
   }
+}
+
+RingRound::Work RingRound::WorkOf(int bucket) const {
+  Work work = work_;
+  const BucketState& state = buckets_[bucket];
+  const RingSegment& segment = plan_.segments()[plan_.buckets()[bucket].first_segment];
+  const bool is_absent = segment.role == TensorRole::kBuffer && !state.has_gradient;
+  if (state.has_nothing || is_absent) work.weight = 0;
+  return work;
+}
+
+RingRound::Outgoing RingRound::SumOf(const RingSegment& segment, const Work& work,
+                                     float weight) const {
+  Outgoing sum = {.segment = &segment,
+                  .iteration = work.iteration,
+                  .weight = weight,
+                  .trained = work.trained,
+                  .actions = ActionsOf(segment, work)};
+  if (weight > 0) sum.buffer = work.gradients;
+  return sum;
 }
 
 void RingRound::Queue(RingWay way, Outgoing outgoing) {
@@ -189,6 +214,7 @@ absl::StatusOr<std::optional<RingRound::Work>> RingRound::Claim(const RingSegmen
   auto& waiting = held_[header.iteration % 2];
   const bool is_repeated =
       (!is_next && is_begun_ && segments_[segment.id].is_received) || waiting.contains(segment.id);
+  sent_until_ = std::max(sent_until_, header.iteration + 1);
   if (!is_expected || is_repeated) {
     return absl::InvalidArgumentError(
         absl::StrCat(options_.predecessor, " sent a sum of chunk ", segment.id, " of iteration ",
@@ -199,11 +225,22 @@ absl::StatusOr<std::optional<RingRound::Work>> RingRound::Claim(const RingSegmen
     return std::nullopt;
   }
   segments_[segment.id].is_received = true;
-  return work_;
+  return WorkOf(segment.bucket);
+}
+
+RingActions RingRound::ActionsOf(const RingSegment& segment, const Work& work) const {
+  RingActions actions = {.agreement = work.agreement, .assigns = work.assigns};
+  if (!work.hyperparameters->empty()) {
+    actions.hyperparameters = (*work.hyperparameters)[plan_.runs(segment)[0].tensor];
+  }
+  return actions;
 }
 
 absl::Status RingRound::Reduce(const RingSegment& segment, const Work& work,
                                const Decoded<GradientHeader>& received) {
+  RETURN_IF_ERROR(CheckAgreement(
+      received.header, options_.predecessor, ActionsOf(segment, work), options_.rank,
+      options_.config->model().tensors()[plan_.runs(segment)[0].tensor].name, work.trained));
   if (segment.part != options_.place) return PassSum(segment, work, received);
   return norm_.clips() ? HoldSummed(segment, work, received) : UpdatePart(segment, work, received);
 }
@@ -211,16 +248,14 @@ absl::Status RingRound::Reduce(const RingSegment& segment, const Work& work,
 absl::Status RingRound::PassSum(const RingSegment& segment, const Work& work,
                                 const Decoded<GradientHeader>& received) {
   const bool has_received = !received.header.skip;
-  const auto iteration = static_cast<int64_t>(work.iteration);
-  Outgoing sum = {.segment = &segment, .iteration = work.iteration};
+  const auto iteration = static_cast<int64_t>(work.trained);
   if (has_received && work.weight > 0) {
     RETURN_IF_ERROR(sums_.Add(segment, iteration, received.data, work.gradients));
   } else if (has_received) {
     sums_.Store(segment, received.data, work.gradients);
   }
+  Outgoing sum = SumOf(segment, work, work.weight + (has_received ? received.header.weight : 0));
   sum.is_own = !has_received && work.weight > 0;
-  sum.weight = work.weight + (has_received ? received.header.weight : 0);
-  if (sum.weight > 0) sum.buffer = work.gradients;
   {
     absl::MutexLock lock(&mutex_);
     Queue(RingWay::kReduce, sum);
@@ -233,12 +268,18 @@ absl::Status RingRound::UpdatePart(const RingSegment& segment, const Work& work,
                                    const Decoded<GradientHeader>& received) {
   const bool has_received = !received.header.skip;
   const float weight = work.weight + (has_received ? received.header.weight : 0);
-  const bool is_unchanged = weight == 0;
+  RingPart::Sum sum = {.scale = 1 / weight, .hyperparameters = *work.hyperparameters};
+  if (work.weight > 0) sum.own = work.gradients.data() + segment.begin;
+  if (has_received) sum.received = &received.data;
+  const bool is_unchanged =
+      weight == 0 || (!work.assigns && options_.part->AllAbsent(segment, sum));
   if (!is_unchanged) {
-    RingPart::Sum sum = {.scale = 1 / weight};
-    if (work.weight > 0) sum.own = work.gradients.data() + segment.begin;
-    if (has_received) sum.received = &received.data;
-    RETURN_IF_ERROR(Update(segment, work, sum));
+    if (work.assigns) {
+      options_.part->Assign(segment, sum, work.parameters);
+      options_.on_parameters_written(segment.begin, segment.size);
+    } else {
+      RETURN_IF_ERROR(Update(segment, work, sum));
+    }
   }
   PassParameters(segment, work, is_unchanged);
   return absl::OkStatus();
@@ -247,7 +288,7 @@ absl::Status RingRound::UpdatePart(const RingSegment& segment, const Work& work,
 absl::Status RingRound::Update(const RingSegment& segment, const Work& work,
                                const RingPart::Sum& sum) {
   RETURN_IF_ERROR(
-      options_.part->Update(segment, static_cast<int64_t>(work.iteration), sum, work.parameters));
+      options_.part->Update(segment, static_cast<int64_t>(work.trained), sum, work.parameters));
   options_.on_parameters_written(segment.begin, segment.size);
   return absl::OkStatus();
 }
@@ -267,6 +308,7 @@ absl::Status RingRound::TakeGathered(const Decoded<ParameterHeader>& received) {
     RETURN_IF_ERROR(failure_);
     ++moves_;
     traffic_.bytes_in += SegmentsSize(received.data);
+    sent_until_ = std::max(sent_until_, header.iteration + 1);
     const bool is_expected = (*segment)->part != options_.place && IsReady((*segment)->bucket) &&
                              header.iteration == work_.iteration &&
                              !segments_[(*segment)->id].is_complete;
@@ -299,13 +341,14 @@ void RingRound::PassParameters(const RingSegment& segment, const Work& work, boo
       if (!is_unchanged) parameters.buffer = work.parameters;
       Queue(RingWay::kGather, parameters);
     }
-    Complete(segment);
+    Complete(segment, is_unchanged);
   }
   if (goes_on) Wake(RingWay::kGather, segment);
 }
 
-void RingRound::Complete(const RingSegment& segment) {
+void RingRound::Complete(const RingSegment& segment, bool is_unchanged) {
   segments_[segment.id].is_complete = true;
+  segments_[segment.id].is_unchanged = is_unchanged;
   --buckets_[segment.bucket].incomplete;
   --incomplete_;
   ++moves_;
@@ -327,11 +370,12 @@ bool RingRound::ReduceHeld() {
       summed = summed_.front();
       summed_.pop_front();
       coefficient = *coefficient_;
+      work = WorkOf(summed->segment->bucket);
     } else {
       next = std::move(released_.front());
       released_.pop_front();
+      work = WorkOf(plan_.segments()[next.received.header.chunk].bucket);
     }
-    work = work_;
   }
   const absl::Status reduced =
       summed.has_value()

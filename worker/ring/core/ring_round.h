@@ -21,9 +21,11 @@
 #include "common/placement/planned_config.h"
 #include "common/placement/ring_plan.h"
 #include "common/wire/chunk_codec.h"
+#include "common/wire/hyperparameters.h"
 #include "worker/exchange/core/exchange_kind.h"
 #include "worker/exchange/core/stall_watch.h"
 #include "worker/exchange/core/training_exchange.h"
+#include "worker/ring/core/ring_agreement.h"
 #include "worker/ring/core/ring_norm.h"
 #include "worker/ring/core/ring_part.h"
 #include "worker/ring/core/ring_sums.h"
@@ -69,8 +71,10 @@ class RingRound {
     uint64_t iteration = 0;
     // The buffer of gradients or of parameters. Empty: no worker has contributed.
     absl::Span<const float> buffer = {};
-    float weight = 0;     // kReduce: of the workers in the sum
-    bool is_own = false;  // kReduce: it is this worker's gradient, the first of the sum
+    float weight = 0;      // kReduce: of the workers in the sum
+    bool is_own = false;   // kReduce: it is this worker's gradient, the first of the sum
+    uint64_t trained = 0;  // the number of the iteration for people
+    RingActions actions = {};
     // kGather, in place of a segment: the squares of a worker's part, and their chunk (RingNorm).
     SquareSum::Limbs norm = {};
     uint32_t norm_chunk = 0;
@@ -88,6 +92,8 @@ class RingRound {
     std::function<void(RingWay way, int stream)> wake;
     // Called when a range of the parameters has been written, before any wait for it ends.
     std::function<void(int64_t begin, int64_t count)> on_parameters_written;
+    // A thread that waits calls it about every 100 ms, without a lock. Null: nothing is called.
+    std::function<void()> while_waiting = nullptr;
   };
 
   explicit RingRound(const Options& options);
@@ -101,20 +107,38 @@ class RingRound {
     absl::MutexLock lock(&mutex_);
     return is_begun_;
   }
+  // Of the iterations before that one, those that assigned values and trained nothing. People do
+  // not count them.
+  uint64_t assignments() const {
+    absl::MutexLock lock(&mutex_);
+    return assignments_;
+  }
 
   // Begins an iteration. Its sums are made in `gradients`, also if this worker does not contribute
-  // (kind.skip). Both have Model::buffer_size() floats. Errors: the failure; FAILED_PRECONDITION if
-  // one has begun; UNIMPLEMENTED for kinds that only Python has.
+  // (kind.skip). Both have Model::buffer_size() floats. With kind.assigned, which can be 0, the one
+  // worker that contributes has the next parameters in `gradients`. All workers must begin with the
+  // same `assigned` and hyperparameters, or the run fails. Errors: the failure; FAILED_PRECONDITION
+  // if one has begun; UNIMPLEMENTED for kinds that a ring does not have.
   absl::Status Begin(const ExchangeKind& kind, absl::Span<float> gradients,
                      absl::Span<float> parameters);
-  // A layer's gradient is there. The buckets of which it was the last leave. Errors: the failure;
-  // FAILED_PRECONDITION if no iteration has begun or the layer has been pushed.
-  absl::Status Push(int layer);
+  // A layer's gradient is there. The buckets of which it was the last leave. This worker leaves
+  // itself out of the mean of a bucket with a layer of kNothing, and of one of buffers without a
+  // layer of kGradient. Elsewhere kZeros says that IsAbsentMark holds for all elements. Errors: the
+  // failure; FAILED_PRECONDITION if no iteration has begun or the layer has been pushed.
+  absl::Status Push(int layer, Contribution contribution = Contribution::kGradient);
   // Wait until a layer's parameters are there, or all, and with AwaitAll until everything is sent.
   // The iteration is over when all parameters are there. Return at once if none has begun. Errors:
   // the failure; FAILED_PRECONDITION if something must be pushed first.
   absl::Status AwaitLayer(int layer);
   absl::Status AwaitAll();
+  // Whether a layer's parameters are there.
+  bool HasLayer(int layer) const;
+  // Whether the iteration that was begun last has left a segment as it is, since no worker had
+  // anything for it. REQUIRES: the parameters of its layers are there.
+  bool IsUnchanged(const RingSegment& segment) const {
+    absl::MutexLock lock(&mutex_);
+    return segments_[segment.id].is_unchanged;
+  }
 
   // Removes and returns what a stream sends next. The caller reports with Sent that it has left.
   std::optional<Outgoing> Take(RingWay way, int stream);
@@ -127,6 +151,18 @@ class RingRound {
   absl::Status TakeReduced(const Decoded<GradientHeader>& received,
                            std::shared_ptr<const void> owner);
   absl::Status TakeGathered(const Decoded<ParameterHeader>& received);
+
+  // The predecessor has sent everything, and has left the run as one that has finished.
+  void PredecessorFinished() {
+    absl::MutexLock lock(&mutex_);
+    predecessor_finished_ = true;
+  }
+  bool has_predecessor_finished() const {
+    absl::MutexLock lock(&mutex_);
+    return predecessor_finished_;
+  }
+  // FAILED_PRECONDITION if it has, and this worker has begun an iteration for which it needs it.
+  absl::Status Forsaken() const;
 
   // Waits until a sum that was held can be added, and adds it, or until one of this worker's part
   // can be clipped, and has it updated. Returns false when the round has failed or is to end.
@@ -173,17 +209,25 @@ class RingRound {
   struct SegmentState {
     bool is_received = false;  // the sum
     bool is_complete = false;  // the parameters are there
+    bool is_unchanged = false;
   };
   struct BucketState {
     int unpushed_layers = 0;
     uint32_t incomplete = 0;  // segments
+    // What this worker has pushed of it.
+    bool has_gradient = false;
+    bool has_nothing = false;
   };
   // The iteration under way, as Begin was told of it.
   struct Work {
     uint64_t iteration = 0;
     absl::Span<float> gradients = {};
     absl::Span<float> parameters = {};
-    float weight = 0;  // 0: this worker does not contribute
+    float weight = 0;      // 0: this worker does not contribute
+    uint64_t trained = 0;  // the number of the iteration for people
+    bool assigns = false;
+    std::shared_ptr<const std::vector<Hyperparameters>> hyperparameters = {};  // by tensor
+    uint64_t agreement = 0;                                                    // RingActions
   };
   // What the training thread waits for.
   struct Wait {
@@ -204,7 +248,13 @@ class RingRound {
   void Wake(RingWay way, const RingSegment& segment) const {
     options_.wake(way, StreamOf(segment));
   }
-  void Complete(const RingSegment& segment) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // The work for a bucket, whose weight is 0 if it is left out.
+  Work WorkOf(int bucket) const ABSL_SHARED_LOCKS_REQUIRED(mutex_);
+  RingActions ActionsOf(const RingSegment& segment, const Work& work) const;
+  // What is sent of a sum. Its weight is that of the workers in it.
+  Outgoing SumOf(const RingSegment& segment, const Work& work, float weight) const;
+  void Complete(const RingSegment& segment, bool is_unchanged)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // Finds a received segment, and checks it against the plan. Errors: INVALID_ARGUMENT.
   absl::StatusOr<const RingSegment*> Find(uint32_t id, int32_t encoding, Encoding expected,
                                           const Segments& data, bool has_data) const;
@@ -254,7 +304,10 @@ class RingRound {
   mutable absl::Mutex mutex_;
   StallWatch watch_ ABSL_GUARDED_BY(mutex_);
   Work work_ ABSL_GUARDED_BY(mutex_);
+  uint64_t assignments_ ABSL_GUARDED_BY(mutex_) = 0;
   bool is_begun_ ABSL_GUARDED_BY(mutex_) = false;
+  bool predecessor_finished_ ABSL_GUARDED_BY(mutex_) = false;
+  uint64_t sent_until_ ABSL_GUARDED_BY(mutex_) = 0;      // by the predecessor: the iteration after
   std::vector<bool> is_pushed_ ABSL_GUARDED_BY(mutex_);  // by layer
   std::vector<SegmentState> segments_ ABSL_GUARDED_BY(mutex_);
   std::vector<BucketState> buckets_ ABSL_GUARDED_BY(mutex_);

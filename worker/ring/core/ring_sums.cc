@@ -44,7 +44,8 @@ absl::Status OutOfRange(const Model& model, absl::string_view what, Encoding enc
 
 absl::Status RingSums::Check(const RingSegment& segment, int64_t iteration,
                              absl::Span<const float> gradients) const {
-  const int64_t bad = FindNonFinite(gradients.data() + segment.begin, segment.size);
+  const int64_t bad =
+      MustBeFinite(segment) ? FindNonFinite(gradients.data() + segment.begin, segment.size) : -1;
   if (bad < 0) return absl::OkStatus();
   return NotFinite(config_.model(), rank_, encoding_, iteration, segment.begin + bad);
 }
@@ -56,7 +57,8 @@ absl::Status RingSums::Add(const RingSegment& segment, int64_t iteration, const 
     for (int64_t begin = 0; begin < count; begin += kCheckedElements) {
       const int64_t size = std::min(kCheckedElements, count - begin);
       float* const own = gradients.data() + segment.begin + first + begin;
-      const int64_t in_run = FindNonFiniteSum(own, floats + begin, size);
+      const int64_t in_run =
+          MustBeFinite(segment) ? FindNonFiniteSum(own, floats + begin, size) : -1;
       if (in_run >= 0 && bad < 0) bad = segment.begin + first + begin + in_run;
       if (bad < 0) AddGradient(own, floats + begin, size);
     }

@@ -1,6 +1,7 @@
 #ifndef EVENSHARD_WORKER_RING_CORE_RING_SUMS_H_
 #define EVENSHARD_WORKER_RING_CORE_RING_SUMS_H_
 
+#include <cmath>
 #include <cstdint>
 #include <string>
 
@@ -23,17 +24,28 @@ absl::Status NotFinite(const Model& model, int rank, Encoding encoding, int64_t 
 absl::Status OutOfRange(const Model& model, absl::string_view what, Encoding encoding,
                         int64_t iteration, int64_t element);
 
+// Stands for every element of a tensor of which a worker has no gradient, in a ring whose workers
+// bring the model (RingMarks). Adding it changes no number, and a sum is -0.0 only if all of it is.
+inline bool IsAbsentMark(float element) { return element == 0 && std::signbit(element); }
+
 // The arithmetic on the sums of gradients that pass through a worker. A sum takes the place of the
 // worker's own gradient, in its buffer, which is float32 whatever the encoding on the wire. A
 // gradient is checked where it enters a sum, and a sum where it is made, so what was received is
-// finite. Thread-safe for different segments.
+// finite, unless it need not be (optimizer.kind MEAN, buffers). Thread-safe for different segments.
 class RingSums {
  public:
   // `config` must outlive the sums.
   RingSums(const PlannedConfig* config, int rank)
-      : config_(*config), encoding_(config->proto().exchange().gradient_encoding()), rank_(rank) {}
+      : config_(*config),
+        encoding_(config->proto().exchange().gradient_encoding()),
+        is_any_number_allowed_(config->proto().optimizer().kind() == OptimizerConfig::MEAN),
+        rank_(rank) {}
 
   Encoding encoding() const { return encoding_; }
+  // Whether the segment's sum, and what is made of it, must be finite.
+  bool MustBeFinite(const RingSegment& segment) const {
+    return !is_any_number_allowed_ && segment.role != TensorRole::kBuffer;
+  }
 
   // Checks this worker's gradient of a segment, before it leaves as the first of a sum.
   // Errors: NotFinite.
@@ -53,6 +65,7 @@ class RingSums {
  private:
   const PlannedConfig& config_;
   const Encoding encoding_;
+  const bool is_any_number_allowed_;
   const int rank_;
 };
 

@@ -8,6 +8,11 @@
 #include "worker/ring/core/ring_round.h"
 
 namespace evenshard {
+namespace {
+
+constexpr absl::Duration kWhileWaitingPeriod = absl::Milliseconds(100);
+
+}  // namespace
 
 uint32_t RingRound::Remaining(const Wait& wait) const {
   if (!is_begun_) return wait.until_sent ? unsent_ : 0;
@@ -17,6 +22,22 @@ uint32_t RingRound::Remaining(const Wait& wait) const {
     remaining += buckets_[bucket].incomplete;
   }
   return remaining;
+}
+
+bool RingRound::HasLayer(int layer) const {
+  absl::MutexLock lock(&mutex_);
+  return Remaining({.layer = layer}) == 0;
+}
+
+absl::Status RingRound::Forsaken() const {
+  absl::MutexLock lock(&mutex_);
+  if (!predecessor_finished_ || !is_begun_ || sent_until_ > work_.iteration) {
+    return absl::OkStatus();
+  }
+  const uint64_t iterations = sent_until_ - std::min(sent_until_, assignments_);
+  return absl::FailedPreconditionError(absl::StrCat(
+      options_.predecessor, " has finished after ", iterations, " iterations, and worker ",
+      options_.rank, " goes on; allowed: the same number of iterations in all workers"));
 }
 
 absl::Status RingRound::AwaitLayer(int layer) { return Await({.layer = layer}); }
@@ -40,12 +61,19 @@ absl::Status RingRound::Await(const Wait& wait) {
   const auto is_over = [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
     return !failure_.ok() || Remaining(*wait_) == 0;
   };
-  mutex_.Await(absl::Condition(&is_over));
+  const absl::Duration period =
+      options_.while_waiting == nullptr ? absl::InfiniteDuration() : kWhileWaitingPeriod;
+  while (!mutex_.AwaitWithTimeout(absl::Condition(&is_over), period)) {
+    mutex_.Unlock();
+    options_.while_waiting();
+    mutex_.Lock();
+  }
   wait_.reset();
   ++moves_;
   RETURN_IF_ERROR(failure_);
   if (is_begun_ && incomplete_ == 0 && !norm_.is_missing()) {
     is_begun_ = false;
+    if (work_.assigns) ++assignments_;
     ++work_.iteration;
   }
   return absl::OkStatus();
@@ -55,7 +83,8 @@ std::optional<Stall> RingRound::CheckProgress(absl::Time now) {
   absl::MutexLock lock(&mutex_);
   watch_.Look(now);
   if (!failure_.ok()) return std::nullopt;
-  if (!wait_.has_value() || moves_ != watch_.moves()) return watch_.Moved(work_.iteration, moves_);
+  const uint64_t iteration = work_.iteration - assignments_;
+  if (!wait_.has_value() || moves_ != watch_.moves()) return watch_.Moved(iteration, moves_);
   const absl::Duration lasted = watch_.Stood();
   const std::string missing =
       incomplete_ == 0 && norm_.is_missing()
@@ -65,7 +94,7 @@ std::optional<Stall> RingRound::CheckProgress(absl::Time now) {
           : absl::StrCat(options_.predecessor, " has sent nothing, and ", incomplete_, " of ",
                          segments_.size(), " chunks are missing");
   if (lasted < std::min(StallWatch::kNewsAfter, limit_)) return std::nullopt;
-  return Stall{.iteration = work_.iteration,
+  return Stall{.iteration = iteration,
                .lasted = lasted,
                .missing = missing,
                .is_news = lasted >= StallWatch::kNewsAfter && watch_.IsNews()};

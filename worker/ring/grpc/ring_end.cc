@@ -139,6 +139,7 @@ absl::Status RingExchange::GivenUp(const absl::Status& why) const {
 
 absl::Status RingExchange::CloseStreams() {
   if (const absl::Status all = AwaitAll(); !all.ok()) return all;
+  telling_.AwaitZero();  // the successor has to pass notes on
   is_closing_ = true;
   for (const auto& sender : senders_) sender->Close();
   const absl::Time deadline = absl::Now() + round_->limit();

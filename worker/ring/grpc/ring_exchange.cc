@@ -63,7 +63,8 @@ RingExchange::RingExchange(const Options& options, RingPlan plan)
       successor_(ranks_[(place_ + 1) % ranks_.size()]),
       predecessor_(ranks_[(place_ + ranks_.size() - 1) % ranks_.size()]),
       incarnation_(NewIncarnation()),
-      plan_(std::move(plan)) {}
+      plan_(std::move(plan)),
+      notes_(static_cast<int>(ranks_.size())) {}
 
 absl::StatusOr<std::unique_ptr<RingExchange>> RingExchange::Connect(const Options& options) {
   const PlannedConfig& config = *options.config;
@@ -105,7 +106,14 @@ void RingExchange::MakeRound() {
                                const int first = way == RingWay::kReduce ? 0 : Connections();
                                senders_[first + stream]->Wake();
                              },
-                         .on_parameters_written = options_.on_parameters_written});
+                         .on_parameters_written = options_.on_parameters_written,
+                         .while_waiting = options_.while_waiting});
+  tensors_ = std::make_unique<RingTensors>(RingTensors::Options{.config = &config_,
+                                                                .plan = &plan_,
+                                                                .round = round_.get(),
+                                                                .rank = options_.rank,
+                                                                .gradients = options_.gradients,
+                                                                .parameters = options_.parameters});
   service_ = std::make_unique<RingService>(
       RingService::Options{.config = &config_,
                            .plan = &plan_,
@@ -114,6 +122,12 @@ void RingExchange::MakeRound() {
                            .generation = options_.start.generation,
                            .round = round_.get(),
                            .on_lost = [this] { Lost(predecessor_, "its connection has ended"); },
+                           .on_finished =
+                               [this] {
+                                 round_->PredecessorFinished();
+                                 CheckOthers().IgnoreError();
+                               },
+                           .on_note = [this](const RingNote& note) { return TakeNote(note); },
                            .on_news = [this](const absl::Status& news) { Fail(news); },
                            .on_failure = [this] { SpreadFailure(); }});
   on_stop_.emplace(options_.stop, [this] { round_->Fail(absl::CancelledError("told to stop")); });
@@ -192,6 +206,7 @@ absl::Status RingExchange::Join() {
   request.set_config_fingerprint(config_.fingerprint());
   request.set_plan_fingerprint(plan_.fingerprint());
   request.set_generation(options_.start.generation);
+  if (config_.is_from_workers()) *request.mutable_declaration() = config_.declaration();
   grpc::ClientContext context;
   context.set_deadline(After(absl::Seconds(config_.proto().limits().startup_seconds())));
   RingJoinResponse response;
@@ -243,6 +258,8 @@ absl::StatusOr<int64_t> RingExchange::Resume() {
 }
 
 absl::Status RingExchange::Pull(absl::Span<float> parameters) {
+  // Initialize has given them, and all workers have the same ones.
+  if (config_.is_from_workers()) return absl::OkStatus();
   RETURN_IF_ERROR(options_.start.checkpoint.empty() ? MakeInitial(parameters)
                                                     : ReadCheckpoint(parameters));
   options_.on_parameters_written(0, static_cast<int64_t>(parameters.size()));
@@ -279,7 +296,8 @@ absl::Status RingExchange::PushPull(int64_t iteration, absl::Span<const float> g
   RETURN_IF_ERROR(Begin(iteration, gradients, parameters));
   for (int layer = static_cast<int>(config_.model().layers().size()) - 1; layer >= 0; --layer) {
     if (config_.model().layers()[layer].tensor_count == 0) continue;
-    RETURN_IF_ERROR(Push(layer));
+    RETURN_IF_ERROR(config_.is_from_workers() ? PushTensors({&layer, 1}, Contribution::kGradient)
+                                              : Push(layer));
   }
   return AwaitAll();
 }
@@ -290,7 +308,10 @@ absl::Status RingExchange::Begin(int64_t iteration, absl::Span<const float> grad
     return absl::FailedPreconditionError(absl::StrCat(
         "iteration ", iteration, " cannot begin, allowed: iteration ", next_iteration()));
   }
-  return Begin(ExchangeKind{.skip = gradients.empty()}, gradients, parameters);
+  return Begin(
+      ExchangeKind{
+          .skip = gradients.empty(), .weight = weight_, .hyperparameters = hyperparameters_},
+      gradients, parameters);
 }
 
 absl::Status RingExchange::Begin(ExchangeKind kind, absl::Span<const float> pushed,
@@ -299,11 +320,22 @@ absl::Status RingExchange::Begin(ExchangeKind kind, absl::Span<const float> push
       (!pushed.empty() && pushed.data() != options_.gradients.data())) {
     return absl::InvalidArgumentError("the exchange was given other buffers than its own");
   }
-  return round_->Begin(kind, options_.gradients, options_.parameters);
+  const bool assigns = kind.assigned.has_value();
+  if (assigns) kind.skip = options_.rank != 0;
+  RETURN_IF_ERROR(round_->Begin(kind, options_.gradients, options_.parameters));
+  tensors_->Begun(assigns);
+  return CheckOthers();
+}
+
+absl::Status RingExchange::AwaitLayer(int layer) {
+  RETURN_IF_ERROR(round_->AwaitLayer(layer));
+  tensors_->Awaited();
+  return absl::OkStatus();
 }
 
 absl::Status RingExchange::AwaitAll() {
   RETURN_IF_ERROR(round_->AwaitAll());
+  tensors_->Awaited();
   if (lent_.AwaitAll(round_->limit())) return absl::OkStatus();
   return absl::InternalError("gRPC has not given back memory that was sent");
 }
@@ -329,7 +361,7 @@ bool RingExchange::NextMessage(RingWay way, int stream, grpc::ByteBuffer* messag
   const bool is_sum = way == RingWay::kReduce;
   const ExchangeConfig& exchange = config_.proto().exchange();
   const Encoding encoding = is_sum ? exchange.gradient_encoding() : exchange.parameter_encoding();
-  const auto iteration = static_cast<int64_t>(next->iteration);
+  const auto iteration = static_cast<int64_t>(next->trained);
   std::array<grpc::Slice, 2> slices;
   size_t count = 1;
   size_t bytes = 0;
@@ -357,14 +389,19 @@ bool RingExchange::NextMessage(RingWay way, int stream, grpc::ByteBuffer* messag
     ++count;
   }
   const EncodedHeader header =
-      is_sum ? EncodeListed(GradientHeader{.worker = static_cast<uint32_t>(options_.rank),
-                                           .incarnation = incarnation_,
-                                           .iteration = next->iteration,
-                                           .chunk = segment.id,
-                                           .skip = bytes == 0,
-                                           .encoding = encoding,
-                                           .weight = bytes == 0 ? 1 : next->weight},
-                            bytes)
+      is_sum ? EncodeListed(
+                   GradientHeader{.worker = static_cast<uint32_t>(options_.rank),
+                                  .incarnation = incarnation_,
+                                  .iteration = next->iteration,
+                                  .chunk = segment.id,
+                                  .base_version = next->actions.agreement,
+                                  .skip = bytes == 0,
+                                  .encoding = encoding,
+                                  .hyperparameters = next->actions.hyperparameters,
+                                  .assigned = next->actions.assigns ? std::optional<uint32_t>(0)
+                                                                    : std::nullopt,
+                                  .weight = bytes == 0 ? 1 : next->weight},
+                   bytes)
              : EncodeListed(ParameterHeader{.iteration = next->iteration,
                                             .chunk = segment.id,
                                             .encoding = encoding,

@@ -21,11 +21,13 @@
 #include "common/placement/planned_config.h"
 #include "common/placement/ring_plan.h"
 #include "proto/ring.grpc.pb.h"
+#include "worker/exchange/core/program_exchange.h"
 #include "worker/exchange/core/stall_watch.h"
-#include "worker/exchange/core/training_exchange.h"
 #include "worker/exchange/grpc/lent_memory.h"
+#include "worker/ring/core/ring_notes.h"
 #include "worker/ring/core/ring_part.h"
 #include "worker/ring/core/ring_round.h"
+#include "worker/ring/core/ring_tensors.h"
 #include "worker/ring/grpc/ring_sender.h"
 #include "worker/ring/grpc/ring_service.h"
 
@@ -47,7 +49,7 @@ struct RingStart {
 // both neighbours, so that the reason travels round the ring and ends the run everywhere.
 //
 // Not thread-safe, except for the methods that say otherwise.
-class RingExchange final : public TrainingExchange, public RingSender::Handler {
+class RingExchange final : public ProgramExchange, public RingSender::Handler {
  public:
   struct Options {
     const PlannedConfig* config = nullptr;  // must outlive the exchange
@@ -63,6 +65,9 @@ class RingExchange final : public TrainingExchange, public RingSender::Handler {
     // Called by a thread of the exchange while a wait makes no progress, see
     // RingRound::CheckProgress. Must not call the exchange.
     std::function<void(const Stall&)> on_stall = [](const Stall&) {};
+    // Called about every 100 ms by a thread that waits for a layer, a tensor or all of them. Must
+    // not call the exchange. Null: nothing is called.
+    std::function<void()> while_waiting = nullptr;
     // Makes blocked calls, and later ones, return CANCELLED soon.
     std::stop_token stop = {};
     RingStart start = {};
@@ -102,7 +107,7 @@ class RingExchange final : public TrainingExchange, public RingSender::Handler {
                      absl::Span<float> parameters) override;
   absl::Status Push(int layer) override { return round_->Push(layer); }
   void Flush() override {}  // nothing waits to share a message
-  absl::Status AwaitLayer(int layer) override { return round_->AwaitLayer(layer); }
+  absl::Status AwaitLayer(int layer) override;
   absl::Status AwaitAll() override;
   bool is_begun() const override { return round_->is_begun(); }
   bool is_behind() const override { return false; }
@@ -113,6 +118,35 @@ class RingExchange final : public TrainingExchange, public RingSender::Handler {
     return absl::NotFoundError("no worker joins a ring that is under way");
   }
   void OfferState(WorkerState::Make make, absl::FunctionRef<void()> meanwhile) override {}
+
+  // For programs that bring the model, of which each tensor is a layer of its own (RingTensors).
+  ExchangeRound::Phase phase() const override { return tensors_->phase(); }
+  bool TensorPushed(int tensor) const override { return tensors_->IsPushed(tensor); }
+  bool TensorAnswered(int tensor) const override { return tensors_->IsAnswered(tensor); }
+  bool TensorAllAbsent(int tensor) const override { return tensors_->IsAllAbsent(tensor); }
+  uint64_t UpdatesOf(int tensor) const override { return tensors_->updates(tensor); }
+  AssignmentCounts assignments() const override;
+  absl::Status failure() const override { return round_->failure(); }
+  void SetHyperparameters(std::vector<Hyperparameters> by_tensor) override {
+    hyperparameters_ = std::move(by_tensor);
+  }
+  void SetWeight(float weight) override { weight_ = weight; }
+  absl::Status PushTensors(absl::Span<const int> tensors, Contribution contribution) override {
+    return tensors_->Push(tensors, contribution);
+  }
+  absl::Status AwaitTensor(int tensor) override { return AwaitLayer(tensor); }
+  absl::Status Initialize(absl::Span<const float> initial, absl::Span<float> parameters) override;
+  // UNIMPLEMENTED: no worker has more than its own part of the state.
+  absl::Status PullState(
+      int array,
+      const std::function<absl::Status(const Chunk&, const ParameterChunk&)>& take) override;
+  // A note to all workers, of which each waits for those of the others. Errors: the failure of the
+  // run; FAILED_PRECONDITION, which ends it, if another worker does something else.
+  absl::StatusOr<std::vector<double>> Mean(const std::string& place,
+                                           const std::vector<double>& value) override;
+  absl::Status KeepState(StatesByName states) override;
+  // NOT_FOUND: no worker joins a ring that is under way.
+  absl::StatusOr<StatesByName> TakeState() override;
 
   // Does nothing, since there is nobody who keeps statistics.
   absl::Status Report(const WorkerUsage& usage, const std::stop_token& stop) override {
@@ -152,6 +186,15 @@ class RingExchange final : public TrainingExchange, public RingSender::Handler {
 
   // Calls CheckProgress once per period until `stop` is requested.
   void Watch(const std::stop_token& stop);
+  // Gives the others a note, and returns all workers', by rank.
+  absl::StatusOr<std::vector<RingNote>> Exchanged(RingNote note);
+  // Another worker's note has come, which goes on to the successor unless it has been round.
+  // Errors: INVALID_ARGUMENT, with which the run fails.
+  absl::Status TakeNote(const RingNote& note);
+  void Pass(RingNote note);
+  // Fails the run if another worker waits for a note of this one, which has begun an iteration, or
+  // has finished although this one goes on.
+  absl::Status CheckOthers();
   // Nothing has moved for limits.exchange_seconds or longer. Fails the run unless the predecessor
   // waits itself, as all do but the one at fault and its successor.
   void BlamePredecessor(const Stall& stall);
@@ -186,16 +229,23 @@ class RingExchange final : public TrainingExchange, public RingSender::Handler {
   const RingPlan plan_;
   std::unique_ptr<RingPart> part_;
   std::unique_ptr<RingRound> round_;
+  std::unique_ptr<RingTensors> tensors_;
 
+  std::vector<Hyperparameters> hyperparameters_;  // by tensor, or empty
+  float weight_ = 1;
+  // This worker's notes before an iteration so far.
+  uint64_t notes_iteration_ = 0;
+  uint32_t notes_number_ = 0;
   bool leave_called_ = false;
 
   // Thread-safe.
   LentMemory lent_;
+  RingNotes notes_;
   std::atomic<bool> has_joined_ = false;
   std::atomic<bool> is_connected_ = false;  // all senders are there
   std::atomic<bool> is_closing_ = false;    // the end of a stream is no loss any more
   std::atomic<bool> is_spread_ = false;
-  PendingCount telling_;  // calls that tell the successor of a failure
+  PendingCount telling_;  // calls that tell the successor of a failure, or a note
 
   std::unique_ptr<RingService> service_;
   std::unique_ptr<Listener> listener_;  // null before Listen and after Leave

@@ -7,6 +7,7 @@
 #include "common/base/error_kind.h"
 #include "common/base/status_macros.h"
 #include "common/base/text.h"
+#include "common/placement/declaration.h"
 #include "common/wire/chunk_codec.h"
 #include "common/wire/exchange_metadata.h"
 #include "common/wire/metadata_number.h"
@@ -53,6 +54,13 @@ absl::Status RingService::CheckJoin(const RingJoinRequest& join) const {
         absl::StrCat("worker ", join.worker(), " speaks version ", join.protocol_version(), ".",
                      join.plan_version(), ", and worker ", options_.rank, " ", kProtocolVersion,
                      ".", kRingPlanVersion, ", allowed: the same build everywhere"));
+  }
+  const std::string other = DeclarationDifference(config.declaration(), join.declaration());
+  if (!other.empty()) {
+    return absl::FailedPreconditionError(
+        absl::StrCat("worker ", join.worker(), " brings something else than worker ", options_.rank,
+                     ": in worker ", options_.rank, " ", Printable(other),
+                     ", allowed: the same in all workers"));
   }
   if (join.config_fingerprint() != config.fingerprint()) return differs("config");
   if (join.plan_fingerprint() != options_.plan->fingerprint()) return differs("plan");
@@ -139,6 +147,19 @@ UnaryReactor* RingService::Ask(CallContext* context, const MessageBytes* request
       });
 }
 
+UnaryReactor* RingService::Tell(CallContext* context, const MessageBytes* request,
+                                MessageBytes* response) {
+  return AnswerUnary<RingNote, RingNoteResponse>(
+      context, *request, response, [&](const RingNote& note) -> absl::StatusOr<RingNoteResponse> {
+        {
+          absl::MutexLock lock(&mutex_);
+          RETURN_IF_ERROR(CheckJoined(note.worker(), note.incarnation()));
+        }
+        RETURN_IF_ERROR(options_.on_note(note));
+        return RingNoteResponse();
+      });
+}
+
 BidiReactor* RingService::Open(CallContext* context, RingWay way) {
   const absl::StatusOr<uint32_t> worker = MetadataNumber<uint32_t>(*context, kWorkerMetadata);
   const absl::StatusOr<uint64_t> incarnation =
@@ -167,6 +188,7 @@ BidiReactor* RingService::Open(CallContext* context, RingWay way) {
 void RingService::Done(RingReceiver* receiver, bool was_closed) {
   std::shared_ptr<RingReceiver> done;  // destroyed without the lock
   bool is_lost = false;
+  bool has_finished = false;
   {
     absl::MutexLock lock(&mutex_);
     const auto found = std::find_if(receivers_.begin(), receivers_.end(),
@@ -176,8 +198,10 @@ void RingService::Done(RingReceiver* receiver, bool was_closed) {
       receivers_.erase(found);
     }
     is_lost = !was_closed && !is_ended_;
+    has_finished = was_closed && !is_ended_ && ++closed_ == streams();
   }
   if (is_lost) options_.on_lost();
+  if (has_finished) options_.on_finished();
 }
 
 void RingService::EndStreams(const absl::Status& status) {

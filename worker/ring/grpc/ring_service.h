@@ -26,9 +26,9 @@ namespace evenshard {
 // What a worker of a ring offers to its predecessor: it takes up one incarnation of it, and hands
 // the streams of that to the round. All methods are raw; see ParameterService. Thread-safe.
 class RingService final
-    : public Ring::WithRawCallbackMethod_Join<
-          Ring::WithRawCallbackMethod_Reduce<Ring::WithRawCallbackMethod_Gather<
-              Ring::WithRawCallbackMethod_Fail<Ring::WithRawCallbackMethod_Ask<Ring::Service>>>>> {
+    : public Ring::WithRawCallbackMethod_Join<Ring::WithRawCallbackMethod_Reduce<
+          Ring::WithRawCallbackMethod_Gather<Ring::WithRawCallbackMethod_Fail<
+              Ring::WithRawCallbackMethod_Ask<Ring::WithRawCallbackMethod_Tell<Ring::Service>>>>>> {
  public:
   struct Options {
     const PlannedConfig* config = nullptr;  // must outlive the service, like every pointer here
@@ -39,6 +39,10 @@ class RingService final
     RingRound* round = nullptr;
     // The predecessor was lost: its streams have broken.
     std::function<void()> on_lost;
+    // The predecessor has sent everything, and has left.
+    std::function<void()> on_finished;
+    // It tells something of another worker, or of itself. Errors are its answer.
+    std::function<absl::Status(const RingNote&)> on_note;
     // The predecessor says why the run ends.
     std::function<void(const absl::Status&)> on_news;
     // The round has refused what it sent.
@@ -69,6 +73,8 @@ class RingService final
                      MessageBytes* response) override;
   UnaryReactor* Ask(CallContext* context, const MessageBytes* request,
                     MessageBytes* response) override;
+  UnaryReactor* Tell(CallContext* context, const MessageBytes* request,
+                     MessageBytes* response) override;
   BidiReactor* Reduce(CallContext* context) override { return Open(context, RingWay::kReduce); }
   BidiReactor* Gather(CallContext* context) override { return Open(context, RingWay::kGather); }
 
@@ -87,6 +93,7 @@ class RingService final
   uint64_t incarnation_ ABSL_GUARDED_BY(mutex_) = 0;  // that has joined, or 0
   std::set<std::shared_ptr<RingReceiver>> receivers_ ABSL_GUARDED_BY(mutex_);
   size_t opened_ ABSL_GUARDED_BY(mutex_) = 0;  // streams of this incarnation so far
+  size_t closed_ ABSL_GUARDED_BY(mutex_) = 0;  // of those, by the predecessor
   absl::Status ended_ ABSL_GUARDED_BY(mutex_);
   bool is_ended_ ABSL_GUARDED_BY(mutex_) = false;
   std::string refusal_ ABSL_GUARDED_BY(mutex_);  // the last one

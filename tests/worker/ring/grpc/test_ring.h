@@ -37,7 +37,9 @@ inline constexpr char kRingConfig[] = R"(
 // Lets a test act as the workers of a ring, in this process, with unix sockets.
 class TestRing {
  public:
-  explicit TestRing(int workers, std::vector<std::string> overrides = {}) : workers_(workers) {
+  explicit TestRing(int workers, std::vector<std::string> overrides = {},
+                    const char* text = kRingConfig)
+      : workers_(workers), text_(text) {
     overrides.insert(overrides.begin(), {absl::StrCat("workers=", workers), Addresses()});
     config_ = std::make_unique<PlannedConfig>(Parse(overrides));
     for (int rank = 0; rank < workers; ++rank) {
@@ -53,8 +55,7 @@ class TestRing {
 
   // The config of this ring with other overrides.
   PlannedConfig Parse(const std::vector<std::string>& overrides) const {
-    absl::StatusOr<PlannedConfig> config =
-        PlannedConfig::Parse(kRingConfig, "test.textproto", overrides);
+    absl::StatusOr<PlannedConfig> config = PlannedConfig::Parse(text_, "test.textproto", overrides);
     INFO(config.status().ToString());
     REQUIRE(config.ok());
     return *std::move(config);
@@ -101,6 +102,7 @@ class TestRing {
 
  private:
   const int workers_;
+  const char* const text_;
   const ScratchFolder folder_;
   const RealClock clock_;
   std::unique_ptr<PlannedConfig> config_;

@@ -1,0 +1,79 @@
+"""What DistributedOptimizer does with shards, and workers whose data ends at different times, in a
+ring."""
+
+import unittest
+
+from tests.python import distributed_test, fixture, uneven_test
+from tests.python.script import Script, outcomes_of, reference_of
+
+torch = fixture.torch
+if torch is not None:
+    from torch import nn
+
+    import evenshard
+
+
+class DistributedInARingTest(distributed_test.DistributedTest):
+    """All habits of scripts."""
+
+    schemes = ("RING",)
+    worker_counts = (2, 3, 4)
+
+
+class _Distributed:
+    """A script whose own optimizer steps."""
+
+    def __init__(self, script):
+        self.ranks, self.workers = script.ranks, script.workers
+
+    def optimizer(self, model, rule):
+        return evenshard.DistributedOptimizer(rule(model.parameters()), model)
+
+
+def _training_unevenly(script):
+    return uneven_test._training_unevenly(_Distributed(script))
+
+
+def _ending_unevenly(script):
+    """Rank r has r + 1 batches. The rule is at the workers, with one rate."""
+    torch.manual_seed(1)
+    model = nn.Sequential(nn.Linear(6, 130), nn.Tanh(), nn.Linear(130, 5))
+    optimizer = script.optimizer(model, lambda p: torch.optim.Adam(p, lr=1e-3, eps=1e-3))
+    with script.join(optimizer):
+        for step in range(max(script.ranks) + 1):
+            optimizer.zero_grad()
+            for rank in script.ranks:
+                if step <= rank:
+                    inputs, targets = Script(rank, 4).batch(step)
+                    loss = nn.functional.mse_loss(model(inputs), targets)
+                    (loss / len(script.ranks)).backward()
+            optimizer.step()
+    return model.state_dict()
+
+
+@unittest.skipIf(torch is None, "PyTorch is not installed: uneven ends in a ring")
+class JoinInARingTest(unittest.TestCase):
+    def test_with_the_rule_at_the_workers(self):
+        for schedule, workers in (("BACKWARD", 2), ("FULL", 4), ("SEQUENTIAL", 3)):
+            with self.subTest(schedule=schedule, workers=workers):
+                expected = reference_of(_ending_unevenly, workers)
+                for end in outcomes_of(_ending_unevenly, schedule, workers, scheme="RING"):
+                    self.assertIsNone(end.error, end.trace)
+                    torch.testing.assert_close(end.value, expected, rtol=1e-4, atol=1e-6)
+
+    def test_where_one_without_data_would_use_an_old_rate(self):
+        for habit in (uneven_test._training_unevenly, _training_unevenly):
+            for end in outcomes_of(habit, "BACKWARD", 2, scheme="RING"):
+                self.assertRegex(end.error, "the learning rate 0.05.*allowed: the same in all")
+
+    def test_what_has_left_of_a_batch_that_is_given_up(self):
+        """The whole model is one bucket here, which leaves at the end."""
+        for where, schedule in (("forward", "BACKWARD"), ("backward", "BACKWARD")):
+            expected = fixture.apart(uneven_test._reference_of_giving_up, 3, lambda name: False)
+            for end in outcomes_of(uneven_test._giving_up(where), schedule, 3, scheme="RING"):
+                self.assertIsNone(end.error, end.trace)
+                torch.testing.assert_close(end.value[0], expected, rtol=1e-3, atol=1e-5)
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,56 @@
+#ifndef EVENSHARD_WORKER_RING_CORE_RING_NOTES_H_
+#define EVENSHARD_WORKER_RING_CORE_RING_NOTES_H_
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <utility>
+#include <vector>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/synchronization/mutex.h"
+#include "proto/ring.pb.h"
+
+namespace evenshard {
+
+// What the workers of a ring tell all others between two iterations: each one a note, which goes
+// round. A note is the answer to those of the others with the same number, and nobody gives the
+// next one without all of them, so that there are at most two numbers at a time. Thread-safe.
+class RingNotes {
+ public:
+  explicit RingNotes(int workers) : workers_(workers) {}
+
+  // Takes a worker's note. Errors: INVALID_ARGUMENT for one that cannot come.
+  absl::Status Take(const RingNote& note);
+
+  // Waits until all workers' notes with this number at this iteration have come, without a limit,
+  // and returns them by rank. Calls `check` about every 50 ms, without a lock. Errors: what `check`
+  // returns.
+  absl::StatusOr<std::vector<RingNote>> Await(uint64_t iteration, uint32_t number,
+                                              const std::function<absl::Status()>& check);
+
+  // Whether a worker's note has come.
+  bool Has(int rank, uint64_t iteration, uint32_t number) const;
+  // A rank whose note for an iteration has come and was not awaited, or -1.
+  int GivenFor(uint64_t iteration) const;
+
+ private:
+  using Point = std::pair<uint64_t, uint32_t>;  // iteration, number
+
+  const int workers_;
+  mutable absl::Mutex mutex_;
+  std::map<Point, std::map<uint32_t, RingNote>> notes_ ABSL_GUARDED_BY(mutex_);  // by rank
+};
+
+// Returns the mean of what the notes bring, added in the order of ranks. Errors:
+// FAILED_PRECONDITION if they are not of one place in the workers' programs.
+absl::StatusOr<std::vector<double>> MeanOf(const std::vector<RingNote>& notes);
+
+// Errors: FAILED_PRECONDITION, with the name of what is not the same in all notes.
+absl::Status CheckSameStates(const std::vector<RingNote>& notes);
+
+}  // namespace evenshard
+
+#endif  // EVENSHARD_WORKER_RING_CORE_RING_NOTES_H_

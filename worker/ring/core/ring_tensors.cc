@@ -1,0 +1,100 @@
+#include "worker/ring/core/ring_tensors.h"
+
+#include <algorithm>
+
+#include "absl/strings/str_cat.h"
+#include "common/base/status_macros.h"
+#include "worker/ring/core/ring_sums.h"
+
+namespace evenshard {
+
+RingTensors::RingTensors(const Options& options)
+    : options_(options),
+      is_mean_(options.config->proto().optimizer().kind() == OptimizerConfig::MEAN) {
+  const size_t tensors = options.config->model().tensors().size();
+  heads_.resize(tensors);
+  first_segment_.resize(tensors);
+  is_pushed_.resize(tensors);
+  is_all_absent_.resize(tensors);
+  updates_.resize(tensors);
+  for (const RingSegment& segment : options.plan->segments()) {
+    for (const RingRun& run : options.plan->runs(segment)) {
+      heads_[run.tensor].push_back(run.begin);
+      if (run.begin == options.config->model().tensors()[run.tensor].offset) {
+        first_segment_[run.tensor] = segment.id;
+      }
+    }
+  }
+}
+
+ExchangeRound::Phase RingTensors::phase() const {
+  if (!options_.round->is_begun()) return ExchangeRound::Phase::kIdle;
+  return pushed_ < is_pushed_.size() ? ExchangeRound::Phase::kPushing
+                                     : ExchangeRound::Phase::kPushed;
+}
+
+void RingTensors::Begun(bool assigns) {
+  is_open_ = true;
+  assigns_ = assigns;
+  pushed_ = 0;
+  std::fill(is_pushed_.begin(), is_pushed_.end(), false);
+}
+
+absl::Status RingTensors::Push(absl::Span<const int> tensors, Contribution contribution) {
+  for (const int tensor : tensors) {
+    if (!options_.round->is_begun()) {
+      return absl::FailedPreconditionError("no iteration has begun");
+    }
+    if (is_pushed_[tensor]) {
+      return absl::FailedPreconditionError(
+          absl::StrCat(options_.config->model().tensors()[tensor].name,
+                       " has been pushed in this iteration already"));
+    }
+  }
+  for (const int tensor : tensors) {
+    const bool is_buffer = options_.config->model().tensors()[tensor].role == TensorRole::kBuffer;
+    const Contribution counted = assigns_                          ? Contribution::kGradient
+                                 : is_buffer && options_.rank != 0 ? Contribution::kNothing
+                                                                   : contribution;
+    Mark(tensor, contribution);
+    is_pushed_[tensor] = true;
+    ++pushed_;
+    RETURN_IF_ERROR(options_.round->Push(tensor, counted));
+  }
+  return absl::OkStatus();
+}
+
+void RingTensors::Mark(int tensor, Contribution contribution) {
+  const Tensor& info = options_.config->model().tensors()[tensor];
+  const absl::Span<float> values = options_.gradients.subspan(info.offset, info.size);
+  if (contribution != Contribution::kGradient) {
+    if (assigns_) {  // it stays as it is
+      const auto parameters = options_.parameters.subspan(info.offset, info.size);
+      std::copy(parameters.begin(), parameters.end(), values.begin());
+    } else {
+      std::fill(values.begin(), values.end(), -0.0F);
+    }
+  } else if (!assigns_) {
+    for (const int64_t head : heads_[tensor]) {
+      if (IsAbsentMark(options_.gradients[head])) options_.gradients[head] = 0;
+    }
+  }
+}
+
+bool RingTensors::WasAbsent(int tensor) const {
+  if (options_.round->IsUnchanged(options_.plan->segments()[first_segment_[tensor]])) return true;
+  const Tensor& info = options_.config->model().tensors()[tensor];
+  return is_mean_ && !assigns_ && info.role == TensorRole::kParameter &&
+         IsAbsentMark(options_.parameters[info.offset]);
+}
+
+void RingTensors::Awaited() {
+  if (!is_open_ || options_.round->is_begun()) return;
+  is_open_ = false;
+  for (size_t i = 0; i < updates_.size(); ++i) {
+    is_all_absent_[i] = WasAbsent(static_cast<int>(i));
+    if (!is_all_absent_[i]) ++updates_[i];
+  }
+}
+
+}  // namespace evenshard

@@ -1,0 +1,80 @@
+#ifndef EVENSHARD_WORKER_RING_CORE_RING_TENSORS_H_
+#define EVENSHARD_WORKER_RING_CORE_RING_TENSORS_H_
+
+#include <cstdint>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/types/span.h"
+#include "common/placement/planned_config.h"
+#include "common/placement/ring_plan.h"
+#include "worker/exchange/core/exchange_kind.h"
+#include "worker/exchange/core/exchange_round.h"
+#include "worker/ring/core/ring_round.h"
+
+namespace evenshard {
+
+// A worker's iteration in a ring by single tensors, for programs that bring the model
+// (model.from_workers), of which each tensor is a layer of its own.
+//
+// A sum has tensors of which some worker has no gradient beside others, so that the values
+// themselves say it: all elements of such a tensor are -0.0 (IsAbsentMark). Adding that changes
+// nothing, and a sum is -0.0 only if each of its terms is. In what a worker has, the first element
+// of each part of the tensor must not look so, and becomes 0.0.
+//
+// Used by one thread at a time.
+class RingTensors {
+ public:
+  struct Options {
+    const PlannedConfig* config = nullptr;  // must outlive this, like every pointer here
+    const RingPlan* plan = nullptr;
+    RingRound* round = nullptr;
+    int rank = 0;
+    // The buffers of all iterations.
+    absl::Span<float> gradients = {};
+    absl::Span<const float> parameters = {};
+  };
+  explicit RingTensors(const Options& options);
+
+  ExchangeRound::Phase phase() const;
+  bool IsPushed(int tensor) const { return options_.round->is_begun() && is_pushed_[tensor]; }
+  bool IsAnswered(int tensor) const {
+    return IsPushed(tensor) ? options_.round->HasLayer(tensor) : !options_.round->is_begun();
+  }
+  // Whether no worker had a gradient of the tensor in the iteration that ended last. Unless the
+  // optimizer's kind is MEAN that is only known of all tensors of a segment together.
+  bool IsAllAbsent(int tensor) const { return is_all_absent_[tensor]; }
+  // Counts the iterations in which the tensor may have changed.
+  uint64_t updates(int tensor) const { return updates_[tensor]; }
+
+  // The round has begun an iteration.
+  void Begun(bool assigns);
+  // Pushes tensors, in this order. Where nothing is assigned, kZeros and kNothing need no content
+  // of `gradients`. Only worker 0 pushes buffers. Errors: those of RingRound::Push; after
+  // FAILED_PRECONDITION for a tensor that has been pushed none of them is.
+  absl::Status Push(absl::Span<const int> tensors, Contribution contribution);
+  // A wait has ended, and the iteration with it if the round has no other under way.
+  void Awaited();
+
+ private:
+  // Makes the memory say what this worker has of a tensor.
+  void Mark(int tensor, Contribution contribution);
+  bool WasAbsent(int tensor) const;
+
+  const Options options_;
+  const bool is_mean_;  // optimizer.kind MEAN
+  // By tensor: the first elements of its parts, in the buffers, and the segment of its first part.
+  std::vector<std::vector<int64_t>> heads_;
+  std::vector<uint32_t> first_segment_;
+
+  bool is_open_ = false;  // an iteration has begun and is not counted
+  bool assigns_ = false;
+  size_t pushed_ = 0;  // tensors
+  std::vector<bool> is_pushed_;
+  std::vector<bool> is_all_absent_;
+  std::vector<uint64_t> updates_;
+};
+
+}  // namespace evenshard
+
+#endif  // EVENSHARD_WORKER_RING_CORE_RING_TENSORS_H_

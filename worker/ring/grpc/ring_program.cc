@@ -1,0 +1,139 @@
+// What only programs that bring the model need of a ring, for RingExchange.
+//
+// A note, with which a worker tells all others something between two iterations:
+//   1. Exchanged keeps this worker's own note, and passes it on to the successor by the call Tell.
+//   2. Each worker keeps it, and passes it on, up to the one before its origin.
+//   3. Each worker waits until it has one note of every worker with the same number, and comes to
+//      the same result from them.
+
+#include <memory>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "common/base/error_kind.h"
+#include "common/base/hash.h"
+#include "common/base/status_macros.h"
+#include "common/net/status_conversion.h"
+#include "grpcpp/client_context.h"
+#include "worker/ring/grpc/ring_exchange.h"
+
+namespace evenshard {
+
+AssignmentCounts RingExchange::assignments() const {
+  const uint64_t all = round_->assignments();
+  // A program can assign values before its first iteration too.
+  return {.all = all, .recent = all == round_->iteration() ? all : 0};
+}
+
+absl::Status RingExchange::Initialize(absl::Span<const float> initial,
+                                      absl::Span<float> parameters) {
+  RETURN_IF_ERROR(Begin(ExchangeKind{.assigned = 0}, initial, parameters));
+  for (size_t i = 0; i < config_.model().tensors().size(); ++i) {
+    const int tensor = static_cast<int>(i);
+    RETURN_IF_ERROR(PushTensors({&tensor, 1}, Contribution::kGradient));
+  }
+  return AwaitAll();
+}
+
+absl::Status RingExchange::PullState(
+    int array, const std::function<absl::Status(const Chunk&, const ParameterChunk&)>& take) {
+  return absl::UnimplementedError(
+      "in a ring each worker has a part of the optimizer's state, and nobody all of it; allowed: "
+      "topology PARAMETER_SERVER, or an optimizer of the program (kind MEAN)");
+}
+
+absl::StatusOr<std::vector<double>> RingExchange::Mean(const std::string& place,
+                                                       const std::vector<double>& value) {
+  RingNote note;
+  note.set_place(place);
+  note.mutable_value()->Add(value.begin(), value.end());
+  ASSIGN_OR_RETURN(const std::vector<RingNote> notes, Exchanged(std::move(note)));
+  absl::StatusOr<std::vector<double>> mean = MeanOf(notes);
+  if (!mean.ok()) Fail(mean.status());
+  return mean;
+}
+
+absl::Status RingExchange::KeepState(StatesByName states) {
+  RingNote note;
+  for (const auto& [name, text] : states) {
+    RingNote::State& state = *note.add_state();
+    state.set_name(name);
+    state.set_fingerprint(Fnv1a64(text));
+  }
+  ASSIGN_OR_RETURN(const std::vector<RingNote> notes, Exchanged(std::move(note)));
+  const absl::Status same = CheckSameStates(notes);
+  if (!same.ok()) Fail(same);
+  return same;
+}
+
+absl::StatusOr<StatesByName> RingExchange::TakeState() {
+  return absl::NotFoundError("no worker joins a ring that is under way");
+}
+
+absl::StatusOr<std::vector<RingNote>> RingExchange::Exchanged(RingNote note) {
+  RETURN_IF_ERROR(round_->failure());
+  const uint64_t iteration = round_->iteration();
+  if (notes_iteration_ != iteration) notes_number_ = 0;
+  notes_iteration_ = iteration;
+  note.set_origin(options_.rank);
+  note.set_iteration(iteration);
+  note.set_number(notes_number_++);
+  RETURN_IF_ERROR(notes_.Take(note));
+  const uint32_t number = note.number();
+  Pass(std::move(note));
+  return notes_.Await(iteration, number, [&] {
+    if (options_.while_waiting != nullptr) options_.while_waiting();
+    // One that has left has told everything before.
+    if (round_->has_predecessor_finished() && !notes_.Has(predecessor_, iteration, number)) {
+      Fail(absl::FailedPreconditionError(
+          absl::StrCat(NameOf(predecessor_), " has finished, and worker ", options_.rank,
+                       " waits for it; allowed: the same calls in all workers")));
+    }
+    return round_->failure();
+  });
+}
+
+absl::Status RingExchange::TakeNote(const RingNote& note) {
+  absl::Status taken = notes_.Take(note);
+  if (taken.ok()) taken = CheckOthers();
+  if (!taken.ok()) {
+    Fail(taken);
+  } else if (note.origin() != static_cast<uint32_t>(successor_)) {
+    Pass(note);
+  }
+  return taken;
+}
+
+void RingExchange::Pass(RingNote note) {
+  struct Call {
+    grpc::ClientContext context;
+    RingNote request;
+    RingNoteResponse response;
+  };
+  const auto call = std::make_shared<Call>();
+  call->context.set_deadline(absl::ToChronoTime(absl::Now() + round_->limit()));
+  call->request = std::move(note);
+  call->request.set_worker(options_.rank);
+  call->request.set_incarnation(incarnation_);
+  telling_.Add();
+  stub_->async()->Tell(&call->context, &call->request, &call->response,
+                       [this, call](const grpc::Status& status) {
+                         if (!status.ok()) Lost(successor_, FromGrpc(status).message());
+                         telling_.Remove();
+                       });
+}
+
+absl::Status RingExchange::CheckOthers() {
+  absl::Status others = round_->Forsaken();
+  const int giver = round_->is_begun() ? notes_.GivenFor(round_->iteration()) : -1;
+  if (others.ok() && giver >= 0) {
+    others = absl::FailedPreconditionError(
+        absl::StrCat("worker ", giver, " is in a mean() or barrier(), and worker ", options_.rank,
+                     " has begun iteration ", round_->iteration() - round_->assignments(),
+                     "; allowed: the same calls in the same order in all workers"));
+  }
+  if (!others.ok()) Fail(others);
+  return others;
+}
+
+}  // namespace evenshard
