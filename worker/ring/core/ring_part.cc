@@ -235,9 +235,7 @@ void RingPart::ApplyRun(Progress& progress, int64_t first, const UnalignedFloat*
                               gradient + (begin - origin), size);
       begin += size;
     }
-    return absl::OkStatus();
-  };
-  if (progress.status.ok()) progress.status = VisitTensors(origin, count, apply);
+  }
 }
 
 absl::Status RingPart::Apply(const Progress& progress, size_t run_number, int tensor, int64_t first,
