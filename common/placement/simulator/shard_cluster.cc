@@ -3,8 +3,8 @@
 //      layer begins when its parameters are back. Gradients leave as the schedule says.
 //   2. The network carries the chunks to the shards.
 //   3. A shard adds chunks up at its own rate, and answers each when the update policy says so.
-//   With
-//      clipping by norm no parameter is answered before the whole gradient is added up everywhere.
+//      With clipping by norm no parameter is answered before the whole gradient is added up
+//      everywhere.
 //   4. The network carries the parameters back. A worker's iteration ends when it has them all.
 
 #include "common/placement/simulator/shard_cluster.h"

@@ -16,7 +16,7 @@ namespace {
 constexpr double kDefaultLatencySeconds = 100e-6;
 constexpr int kDefaultWorkers = 4;
 constexpr int kMostMachines = 1024;
-constexpr int kMostImages = 1 << 20;
+constexpr int kMostImages = 65536;
 
 // Returns the number of a flag, or `otherwise` if it was not given.
 absl::StatusOr<int> NumberOf(const char* flag, const std::string& text, int least, int most,

@@ -1,6 +1,7 @@
 #include "tools/psctl/advice/advice_sentence.h"
 
 #include <algorithm>
+#include <map>
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
@@ -12,7 +13,8 @@ namespace {
 
 // What is nearer to each other than this counts as equal.
 constexpr double kAsGood = 0.98;
-// Where all ways with several workers are so near to each other, it does not matter which is taken.
+// Where the fastest of each kind of places are so near to each other, it hardly matters which is
+// taken.
 constexpr double kAllEqual = 0.95;
 // A change of what is computed must gain so much to be mentioned.
 constexpr double kWorthAChange = 1.1;
@@ -87,25 +89,30 @@ std::string NextSentence(const Advice& advice, const Choice& taken) {
   return "";
 }
 
+// Returns the images per second of the fastest choice of each kind of places with several workers.
+std::map<Candidate::Kind, double> FastestOfKinds(const Advice& advice) {
+  std::map<Candidate::Kind, double> fastest;
+  for (const Choice& choice : advice.same) {
+    const Candidate::Kind kind = choice.candidate.kind;
+    if (IsAlone(choice) || kind == Candidate::Kind::kAsGiven) continue;
+    fastest[kind] = std::max(fastest[kind], choice.images_per_second);
+  }
+  return fastest;
+}
+
 }  // namespace
 
 std::string AdviceSentence(const Advice& advice) {
   const Choice& taken = advice.same[advice.chosen];
   if (IsAlone(taken)) return AloneSentence(advice, taken);
-  double fastest = 0;
-  double slowest = taken.images_per_second;
-  int ways = 0;
-  for (const Choice& choice : advice.same) {
-    if (IsAlone(choice)) continue;
-    fastest = std::max(fastest, choice.images_per_second);
-    slowest = std::min(slowest, choice.images_per_second);
-    ++ways;
-  }
-  if (ways > 1 && slowest >= kAllEqual * fastest) {
+  const std::map<Candidate::Kind, double> kinds = FastestOfKinds(advice);
+  const auto [slowest, fastest] = std::minmax_element(
+      kinds.begin(), kinds.end(), [](const auto& a, const auto& b) { return a.second < b.second; });
+  if (kinds.size() > 1 && slowest->second >= kAllEqual * fastest->second) {
     return absl::StrFormat(
-        "It does not matter where the parameters are: all %d ways are within %.0f%%, limited by "
-        "%s. Take %s: %s%s.%s%s",
-        ways, 100 * (1 - kAllEqual), BottleneckName(taken.bottleneck), taken.candidate.name,
+        "It hardly matters where the parameters are: the fastest of %d kinds of places are within "
+        "%.0f%%, limited by %s. Take %s: %s%s.%s%s",
+        kinds.size(), 100 * (1 - kAllEqual), BottleneckName(taken.bottleneck), taken.candidate.name,
         Rate(taken), OverAlone(advice, taken), HostsSentence(taken), ChangeSentence(advice, taken));
   }
   return absl::StrCat("Take ", taken.candidate.name, " with the schedule ",

@@ -88,6 +88,11 @@ class Places {
     Candidate alone = {.kind = Candidate::Kind::kAlone, .name = "one worker alone"};
     alone.config = plain_;
     alone.config.set_workers(1);
+    if (given_.has_recovery()) {
+      // There is nobody to take over.
+      alone.name += ", without recovery";
+      alone.config.clear_recovery();
+    }
     if (Compute::Emulated* device = MutableEmulatedDeviceOf(alone.config.mutable_compute())) {
       KeepFastest(given_.workers(), device);
     }
@@ -97,14 +102,12 @@ class Places {
 
   Candidate Ring() const {
     Candidate ring = {.kind = Candidate::Kind::kRing, .name = "ring"};
-    ring.config = plain_;
+    ring.config = WithOneLink();
     ring.config.set_topology(ClusterConfig::RING);
     *ring.config.mutable_ring() = given_.ring();
     ring.config.mutable_ring()->clear_address();
     for (int rank = 0; rank < given_.workers(); ++rank) {
-      ring.config.mutable_ring()->add_address(rank < given_.ring().address_size()
-                                                  ? given_.ring().address(rank)
-                                                  : LoopbackAddress(rank));
+      ring.config.mutable_ring()->add_address(WorkerAddress(rank));
     }
     return ring;
   }
@@ -127,7 +130,7 @@ class Places {
     Candidate candidate = {.kind = Candidate::Kind::kServers, .server_hosts = shards};
     candidate.name =
         shards == 1 ? "one server" : absl::StrCat(SchemeName(scheme), " on ", shards, " servers");
-    candidate.config = plain_;
+    candidate.config = WithOneLink();
     SetPartition(scheme, candidate.config.mutable_partition());
     const bool is_given = cluster_.has_file && !given_.colocated();
     for (int i = 0; i < shards; ++i) {
@@ -153,6 +156,25 @@ class Places {
     if (fastest != 1) device->add_worker_slowdown(fastest);
   }
 
+  // A config gives one rate for the links of all workers that have no shard beside them: here that
+  // of the slowest, which the others wait for.
+  ClusterConfig WithOneLink() const {
+    ClusterConfig config = plain_;
+    if (fastest_ == 0) return config;
+    if (!config.has_worker_link_gbps()) config.set_worker_link_gbps(fastest_);
+    for (int i = 0; given_.colocated() && i < given_.shard_size(); ++i) {
+      config.set_worker_link_gbps(std::min(config.worker_link_gbps(), given_.shard(i).link_gbps()));
+    }
+    return config;
+  }
+
+  // What listens on a worker's host does so at the address that the config has for that host.
+  std::string WorkerAddress(int rank) const {
+    if (rank < given_.ring().address_size()) return given_.ring().address(rank);
+    if (given_.colocated() && rank < given_.shard_size()) return given_.shard(rank).address();
+    return LoopbackAddress(rank);
+  }
+
   // Shards beside workers have their links, which in a config of such shards may differ.
   void AddColocated(int shards, Partition::Scheme scheme, ClusterConfig* config) const {
     config->set_colocated(true);
@@ -161,9 +183,9 @@ class Places {
     const double others = given_.has_worker_link_gbps() ? given_.worker_link_gbps() : fastest_;
     for (int i = 0; i < shards; ++i) {
       ShardAddress* shard = config->add_shard();
-      const bool is_given = i < given_.shard_size();
-      shard->set_address(is_given ? given_.shard(i).address() : LoopbackAddress(i));
-      if (has_links) shard->set_link_gbps(is_given ? given_.shard(i).link_gbps() : others);
+      shard->set_address(WorkerAddress(i));
+      if (!has_links) continue;
+      shard->set_link_gbps(i < given_.shard_size() ? given_.shard(i).link_gbps() : others);
     }
     if (!config->has_worker_link_gbps() && fastest_ > 0) config->set_worker_link_gbps(fastest_);
   }

@@ -86,7 +86,7 @@ TEST_CASE("what is wrong or missing is refused, and the error says what is allow
   CHECK(ErrorOf({.model = "vgg16", .workers = "0", .device = "rtx_2080_ti"}) ==
         "--workers: is \"0\", allowed: 1 to 1024");
   CHECK(ErrorOf({.model = "vgg16", .device = "rtx_2080_ti", .batch = "many"}) ==
-        "--batch: is \"many\", allowed: 1 to 1048576");
+        "--batch: is \"many\", allowed: 1 to 65536");
   CHECK(ErrorOf({.model = "vgg16", .device = "rtx_2080_ti", .server_hosts = "-1"}) ==
         "--server_hosts: is \"-1\", allowed: 0 to 1024");
   CHECK(ErrorOf({.overrides = {"workers=2"}, .model = "vgg16"}) ==

@@ -96,7 +96,24 @@ TEST_CASE("shards on the workers' hosts have the workers' links") {
   CHECK(all.config.shard_size() == 4);
   CHECK(all.hosts() == 4);
   CHECK_FALSE(all.config.shard(0).has_link_gbps());
+  // No address of a worker's host is known.
+  CHECK(all.config.shard(0).address() == "127.0.0.1:50051");
   CHECK(all.config.worker_link_gbps() == 2);
+}
+
+TEST_CASE("addresses of workers' hosts are kept") {
+  const AdviceCluster colocated = ClusterOf("update { policy: SYNC } colocated: true", 0);
+  CHECK(Named(Placements(colocated), "striped on all workers").config.shard(1).address() ==
+        "ps1:1");
+  const ClusterConfig ring = Named(Placements(colocated), "ring").config;
+  CHECK(ring.ring().address(1) == "ps1:1");
+  CHECK(ring.ring().address(2) == "127.0.0.1:50053");
+  CHECK(ring.worker_link_gbps() == 2);  // the slowest
+  // The hosts' links stay as they are, too.
+  const ClusterConfig all = Named(Placements(colocated), "striped on all workers").config;
+  CHECK(all.shard(0).link_gbps() == 5);
+  CHECK(all.shard(1).link_gbps() == 10);
+  CHECK(all.shard(3).link_gbps() == 2);
 }
 
 TEST_CASE("one worker alone is the fastest one") {
@@ -109,6 +126,10 @@ TEST_CASE("one worker alone is the fastest one") {
   REQUIRE(alone.config.compute().emulated().worker_slowdown_size() == 1);
   CHECK(alone.config.compute().emulated().worker_slowdown(0) == 1.5);
   CHECK(alone.hosts() == 1);
+  const Candidate unprotected =
+      Placements(ClusterOf("update { policy: SYNC } recovery { replicas: 1 }")).front();
+  CHECK(unprotected.name == "one worker alone, without recovery");
+  MustPlan(unprotected);
 }
 
 TEST_CASE("placements compute what SYNC does, whatever the config says") {

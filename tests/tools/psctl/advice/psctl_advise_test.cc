@@ -94,7 +94,7 @@ TEST_CASE("psctl advise keeps the paths and the addresses of a config that it ch
   const ScratchFolder folder;
   const std::string file = folder.Write("run.textproto", R"(
     model { builtin: "mnist_mlp" } partition { scheme: LAYER_BASED } shard { address: "ps0:1" }
-    shard { address: "ps1:1" } workers: 4 update { policy: SYNC } training { epochs: 2 }
+    shard { address: "ps1:1" } colocated: true workers: 4 update { policy: SYNC } training { epochs: 2 }
     data { idx { images: "i" labels: "/abs/l" } } compute { profile: "rtx_2080_ti" })");
   const std::string out = folder.Path("other.textproto");
   const Result written = Run("advise", {"--config=" + file, "--write=" + out});
