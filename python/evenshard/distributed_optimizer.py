@@ -101,8 +101,9 @@ class DistributedOptimizer(OfTheScript):
         _exit.prepare()
         self._given = None
         self._optimizer = optimizer
-        place = self._place_of(model, topology, config, rank, overrides)
-        self._set_model(model, rank, place)
+        place = self._set_model(
+            model, rank, lambda: self._place_of(model, topology, config, rank, overrides)
+        )
         _stepped_by.require_no_closure(optimizer)
         of_model = set(self._trained)
         self._trained = _stepped_by.parameters_of(optimizer, self._tensors)

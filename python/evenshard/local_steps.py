@@ -87,8 +87,9 @@ class LocalSteps(OfTheScript):
         _exit.prepare()
         self._given = None
         self._optimizer = optimizer
-        place = _topology.find(topology, config, rank, overrides)
-        self._set_model(model, rank, place)
+        place = self._set_model(
+            model, rank, lambda: _topology.find(topology, config, rank, overrides)
+        )
         self._trained = _stepped_by.parameters_of(optimizer, self._tensors)
         self._handle = Handle(
             self._declared(), config=place.config, rank=rank,

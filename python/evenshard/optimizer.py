@@ -135,8 +135,9 @@ class Optimizer(Training, torch.optim.Optimizer):
         """
         _exit.prepare()
         self._is_ready = False  # to have no more groups added
-        place = _topology.find(topology, config, rank, overrides)
-        self._set_model(model, rank, place)
+        place = self._set_model(
+            model, rank, lambda: _topology.find(topology, config, rank, overrides)
+        )
         self._clip_grad_norm, self._clip_grad_value = clip_grad_norm, clip_grad_value
         rule = None if optimizer is None else _torch_optim.to_config(optimizer, self._tensors)
         self._handle = Handle(

@@ -45,9 +45,11 @@ class Training:
     param_groups: list[dict]
     _clips_the_mean: str  # what does, for a script whose own clipping does not
 
-    def _set_model(self, model, rank, place):
+    def _set_model(self, model, rank, find):
+        """Returns the place that `find()` says, once the model is known to be one to exchange."""
         self._model = model
         self._tensors = _model.tensors_of(model, _environment.worker(rank))
+        place = find()
         if place.is_ring:
             # There tensors of different roles do not travel together.
             self._tensors.sort(key=lambda tensor: tensor.role)
@@ -59,6 +61,7 @@ class Training:
         self._own_changes: OwnChanges | None = None
         self._hooks = []
         self._given: torch.optim.Optimizer | None = None
+        return place
 
     def _declared(self):
         return [
