@@ -32,14 +32,14 @@ cluster {
   training { batch_size: 10 epochs: 4 }
   data { idx {
     images: "images" labels: "labels" test_images: "test_images" test_labels: "test_labels" } }
-  compute { threads: 1 pace { device: "rtx_2080_ti" time_dilation: 100 } }
+  compute { threads: 1 pace { device: "rtx_2080_ti" time_dilation: 300 } }
 }
 mode { name: "SYNC" }
 mode { name: "local steps" set: "optimizer={kind: SGD learning_rate: 1}"
        set: "local={steps: 8 optimizer {kind: ADAM learning_rate: 0.01}}" }
 mode { name: "one master" topology: ONE_MASTER }
 mode { name: "ring" topology: RING }
-situation { name: "stopping" stop_seconds: 0.2 run_seconds_between: 0.5 }
+situation { name: "stopping" stop_seconds: 0.05 run_seconds_between: 0.05 }
 link_gbps: 1
 seeds: 1
 accuracy: 50
