@@ -81,6 +81,8 @@ absl::Status LocalRounds::Finish(bool contributes, bool everything) {
     options_.backend->ParametersWritten(0, static_cast<int64_t>(parameters().size()));
     ++taken_;
   }
+  // A wait for the answers of the round before is for slower workers, and is no part of this one.
+  round_began_ += waited();
   const int64_t end = EndOfRound(iteration_);
   const bool is_over = local_.seconds() > 0 &&
                        options_.clock->Now() - round_began_ >= absl::Seconds(local_.seconds());

@@ -363,6 +363,19 @@ TEST_CASE("with local.seconds workers take the steps that they have time for") {
         kRounding);
 }
 
+TEST_CASE("a wait for slower workers takes nothing of the next round's time") {
+  const std::string schedule = GENERATE("BACKWARD", "FULL");
+  const PlannedConfig config =
+      LocalConfig("steps: 4 seconds: 0.4 optimizer { kind: SGD learning_rate: 0.1 }",
+                  {"workers=2", "training={iterations: 16}", "exchange.schedule=" + schedule});
+  const Gradients gradients = {.takes = {absl::Milliseconds(1), absl::Milliseconds(600)}};
+  const Outcome outcome = Run(config, gradients);
+  CHECK(outcome.passes[0].size() == 16);
+  CHECK(outcome.passes[1].size() == 4);
+  CHECK(LargestDifference(outcome.parameters, Reference(config, outcome.passes, gradients)) <
+        kRounding);
+}
+
 TEST_CASE("under QUORUM a round that comes too late is dropped, and its worker goes on") {
   const std::string schedule = GENERATE("BACKWARD", "FULL");
   const UnixShards shards(2);
