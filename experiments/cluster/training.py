@@ -15,7 +15,7 @@ from experiments.cluster.stops import Stops
 from proto import config_pb2
 
 # Evaluating takes longer than training, so that not all that was saved is looked at.
-_POINTS = 24
+_POINTS = 16
 # A look moves the parameters through the shards' links, for at most this part of the time.
 _LINK_PART = 0.02
 # In a ring worker 0 evaluates, while the others wait, so often in a training.
@@ -138,7 +138,7 @@ def _curve(saved, images, accuracy, on_tick):
             found[i] = images.accuracy(images.tensors(saved[i][1]))
         return found[i]
 
-    step = max(1, (len(saved) - begin) // _POINTS)
+    step = math.ceil((len(saved) - begin) / _POINTS)
     is_reached = False
     before = begin
     for i in [*range(begin, len(saved), step), len(saved) - 1]:
