@@ -139,12 +139,11 @@ def over_link(role, iterations, more):
     sys.path.insert(0, str(ROOT))
     from experiments.cluster import network
 
-    shape = types.SimpleNamespace(link_gbps=LINK_GBPS, mtu=1500, time_dilation=1)
-    experiment = types.SimpleNamespace(proto=shape, shard_link_gbps=lambda _: LINK_GBPS)
+    # A topology.Wiring, without the protobuf modules that only Bazel makes.
+    wiring = types.SimpleNamespace(workers=1, shards=1, colocated=False, link_gbps=LINK_GBPS,
+                                   shard_link_gbps=(), mtu=1500)
     with tempfile.TemporaryDirectory() as folder:
-        made = network.NamespaceNetwork(
-            experiment, types.SimpleNamespace(shards=1, workers=1), folder)
-        with made:
+        with network.NamespaceNetwork(wiring, folder) as made:
             path = pathlib.Path(folder, "cluster.textproto")
             text = config(1, 1, shared_memory="false")
             path.write_text(text.replace("127.0.0.1:0", made.addresses[0]))
