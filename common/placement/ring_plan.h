@@ -12,7 +12,7 @@
 namespace evenshard {
 
 // The version of the rules by which rings are planned, which is part of every fingerprint.
-inline constexpr uint32_t kRingPlanVersion = 2;
+inline constexpr uint32_t kRingPlanVersion = 3;
 
 // A range [begin, begin + size) of a worker's buffers (Model::buffer_size()), in floats, that is
 // reduced when the gradients of all its layers exist. It has whole tensors, or a piece of one that

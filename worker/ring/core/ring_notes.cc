@@ -38,13 +38,12 @@ absl::Status CheckSamePlace(const std::vector<RingNote>& notes) {
 }  // namespace
 
 absl::Status RingNotes::Take(const RingNote& note) {
+  const bool is_of_ring = std::find(ranks_.begin(), ranks_.end(), note.origin()) != ranks_.end();
   absl::MutexLock lock(&mutex_);
   const Point point(note.iteration(), note.number());
   auto& of_point = notes_[point];
   const bool is_new = of_point.emplace(note.origin(), note).second;
-  if (is_new && notes_.size() <= kMostPoints && note.origin() < static_cast<uint32_t>(workers_)) {
-    return absl::OkStatus();
-  }
+  if (is_new && is_of_ring && notes_.size() <= kMostPoints) return absl::OkStatus();
   return absl::InvalidArgumentError(absl::StrCat("a note of worker ", note.origin(), ", number ",
                                                  note.number(), " of iteration ", note.iteration(),
                                                  ", cannot come now"));
@@ -56,7 +55,7 @@ absl::StatusOr<std::vector<RingNote>> RingNotes::Await(uint64_t iteration, uint3
   absl::MutexLock lock(&mutex_);
   const auto are_there = [&]() ABSL_SHARED_LOCKS_REQUIRED(mutex_) {
     const auto found = notes_.find(point);
-    return found != notes_.end() && found->second.size() == static_cast<size_t>(workers_);
+    return found != notes_.end() && found->second.size() == ranks_.size();
   };
   while (!mutex_.AwaitWithTimeout(absl::Condition(&are_there), kCheckPeriod)) {
     mutex_.Unlock();

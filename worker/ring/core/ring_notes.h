@@ -20,7 +20,7 @@ namespace evenshard {
 // next one without all of them, so that there are at most two numbers at a time. Thread-safe.
 class RingNotes {
  public:
-  explicit RingNotes(int workers) : workers_(workers) {}
+  explicit RingNotes(std::vector<int> ranks) : ranks_(std::move(ranks)) {}
 
   // Takes a worker's note. Errors: INVALID_ARGUMENT for one that cannot come.
   absl::Status Take(const RingNote& note);
@@ -39,7 +39,7 @@ class RingNotes {
  private:
   using Point = std::pair<uint64_t, uint32_t>;  // iteration, number
 
-  const int workers_;
+  const std::vector<int> ranks_;
   mutable absl::Mutex mutex_;
   std::map<Point, std::map<uint32_t, RingNote>> notes_ ABSL_GUARDED_BY(mutex_);  // by rank
 };

@@ -4,8 +4,7 @@
 //   1. A worker notices it: its own, a neighbour that is lost, or one that sends nothing for too
 //      long. It fails its round, so that the training thread returns.
 //   2. Spread tells the successor by the call Fail, and the predecessor by the status with which
-//   its
-//      streams end.
+//      its streams end.
 //   3. Both do the same. A worker that has failed already ignores the news, so they meet and stop.
 //
 // Without one, Leave closes the streams to the successor, which ends them when it has received
@@ -45,7 +44,8 @@ std::chrono::system_clock::time_point After(absl::Duration timeout) {
 }  // namespace
 
 void RingExchange::SenderEnded(const absl::Status& status) {
-  if (status.ok() || is_closing_) return;  // the successor has everything
+  if (status.ok()) successor_finished_ = true;  // it has everything
+  if (status.ok() || is_closing_) return;
   if (KindOf(status) == ErrorDetail::RUN_FAILED) {
     Fail(status);
   } else {
@@ -98,6 +98,7 @@ void RingExchange::SpreadFailure() {
 void RingExchange::Watch(const std::stop_token& stop) {
   const Clock& clock = *options_.clock;
   while (clock.SleepUntil(clock.Now() + round_->watch_period(), stop)) {
+    CheckTold();
     const std::optional<Stall> stall = round_->CheckProgress(clock.Now());
     if (!stall.has_value()) continue;
     options_.on_stall(*stall);

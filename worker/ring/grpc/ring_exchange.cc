@@ -64,7 +64,7 @@ RingExchange::RingExchange(const Options& options, RingPlan plan)
       predecessor_(ranks_[(place_ + ranks_.size() - 1) % ranks_.size()]),
       incarnation_(NewIncarnation()),
       plan_(std::move(plan)),
-      notes_(static_cast<int>(ranks_.size())) {}
+      notes_(ranks_) {}
 
 absl::StatusOr<std::unique_ptr<RingExchange>> RingExchange::Connect(const Options& options) {
   const PlannedConfig& config = *options.config;
@@ -155,7 +155,8 @@ absl::Status RingExchange::Start() {
   RETURN_IF_ERROR(AwaitUp(patience));
   RETURN_IF_ERROR(Join());
   RETURN_IF_ERROR(OpenStreams());
-  return service_->AwaitPredecessor(patience, options_.stop);
+  RETURN_IF_ERROR(service_->AwaitPredecessor(patience, options_.stop));
+  return AwaitRing(patience);
 }
 
 absl::Status RingExchange::Listen() {

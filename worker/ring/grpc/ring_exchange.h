@@ -11,8 +11,10 @@
 #include <thread>
 #include <vector>
 
+#include "absl/base/thread_annotations.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
 #include "absl/types/span.h"
 #include "common/base/clock.h"
@@ -73,10 +75,10 @@ class RingExchange final : public ProgramExchange, public RingSender::Handler {
     RingStart start = {};
   };
 
-  // Listens, waits until the successor is up, and until the predecessor has joined, each for at
-  // most limits.startup_seconds. Errors: UNAVAILABLE if it cannot listen; DEADLINE_EXCEEDED with
-  // the name of a neighbour that was not there in time; a neighbour's refusal with its name;
-  // RESOURCE_EXHAUSTED.
+  // Listens, waits until the successor is up, until the predecessor has joined, and until all
+  // workers are that far, each for at most limits.startup_seconds. Errors: UNAVAILABLE if it cannot
+  // listen; DEADLINE_EXCEEDED with the name of a worker that was not there in time; a neighbour's
+  // refusal with its name; RESOURCE_EXHAUSTED.
   static absl::StatusOr<std::unique_ptr<RingExchange>> Connect(const Options& options);
 
   // Calls Leave with an error if the caller has not called it. The buffers are not used any more.
@@ -183,14 +185,19 @@ class RingExchange final : public ProgramExchange, public RingSender::Handler {
   absl::Status AwaitUp(absl::Duration patience);
   absl::Status Join();
   absl::Status OpenStreams();
+  // Nobody begins before all have their streams, since one that fails tells its neighbours only.
+  absl::Status AwaitRing(absl::Duration patience);
 
   // Calls CheckProgress once per period until `stop` is requested.
   void Watch(const std::stop_token& stop);
-  // Gives the others a note, and returns all workers', by rank.
+  // Gives the others a note, and returns its number.
+  absl::StatusOr<uint32_t> Give(RingNote note);
+  // The same, and returns all workers' notes, by rank.
   absl::StatusOr<std::vector<RingNote>> Exchanged(RingNote note);
   // Another worker's note has come, which goes on to the successor unless it has been round.
   // Errors: INVALID_ARGUMENT, with which the run fails.
   absl::Status TakeNote(const RingNote& note);
+  // Tells the successor a note, once the streams to it are open.
   void Pass(RingNote note);
   // Fails the run if another worker waits for a note of this one, which has begun an iteration, or
   // has finished although this one goes on.
@@ -201,6 +208,10 @@ class RingExchange final : public ProgramExchange, public RingSender::Handler {
   // Fails the run, with what this worker has noticed or was told, and tells both neighbours.
   void Fail(const absl::Status& status);
   void Lost(int rank, absl::string_view what);
+  // The successor was not told a note. One that has finished, or that is lost, is the news of its
+  // streams or of its successor; this call's end is the reason only if nothing else comes.
+  void NotTold(const absl::Status& why);
+  void CheckTold();
   // Tells both neighbours why the run ends, once.
   void Spread(const absl::Status& failure);
   // The same with the round's failure, if there is one. If it is only that the worker was told to
@@ -245,7 +256,17 @@ class RingExchange final : public ProgramExchange, public RingSender::Handler {
   std::atomic<bool> is_connected_ = false;  // all senders are there
   std::atomic<bool> is_closing_ = false;    // the end of a stream is no loss any more
   std::atomic<bool> is_spread_ = false;
+  std::atomic<bool> successor_finished_ = false;
   PendingCount telling_;  // calls that tell the successor of a failure, or a note
+
+  absl::Mutex mutex_;
+  struct Untold {
+    absl::Time since;
+    std::string why;
+  };
+  std::optional<Untold> untold_ ABSL_GUARDED_BY(mutex_);  // the first note
+  bool passes_notes_ ABSL_GUARDED_BY(mutex_) = false;
+  std::vector<RingNote> held_notes_ ABSL_GUARDED_BY(mutex_);  // until it does
 
   std::unique_ptr<RingService> service_;
   std::unique_ptr<Listener> listener_;  // null before Listen and after Leave

@@ -1,4 +1,5 @@
-// What only programs that bring the model need of a ring, for RingExchange.
+// What the workers of a ring tell each other between iterations, and the rest of what programs that
+// bring the model need, for RingExchange.
 //
 // A note, with which a worker tells all others something between two iterations:
 //   1. Exchanged keeps this worker's own note, and passes it on to the successor by the call Tell.
@@ -6,10 +7,12 @@
 //   3. Each worker waits until it has one note of every worker with the same number, and comes to
 //      the same result from them.
 
+#include <algorithm>
 #include <memory>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
 #include "common/base/error_kind.h"
 #include "common/base/hash.h"
 #include "common/base/status_macros.h"
@@ -18,6 +21,12 @@
 #include "worker/ring/grpc/ring_exchange.h"
 
 namespace evenshard {
+namespace {
+
+// How long other news may take to say why a note was not told.
+constexpr absl::Duration kUntoldTime = absl::Seconds(5);
+
+}  // namespace
 
 AssignmentCounts RingExchange::assignments() const {
   const uint64_t all = round_->assignments();
@@ -70,17 +79,48 @@ absl::StatusOr<StatesByName> RingExchange::TakeState() {
   return absl::NotFoundError("no worker joins a ring that is under way");
 }
 
-absl::StatusOr<std::vector<RingNote>> RingExchange::Exchanged(RingNote note) {
+absl::StatusOr<uint32_t> RingExchange::Give(RingNote note) {
   RETURN_IF_ERROR(round_->failure());
   const uint64_t iteration = round_->iteration();
   if (notes_iteration_ != iteration) notes_number_ = 0;
   notes_iteration_ = iteration;
+  const uint32_t number = notes_number_++;
   note.set_origin(options_.rank);
   note.set_iteration(iteration);
-  note.set_number(notes_number_++);
+  note.set_number(number);
   RETURN_IF_ERROR(notes_.Take(note));
-  const uint32_t number = note.number();
   Pass(std::move(note));
+  return number;
+}
+
+absl::Status RingExchange::AwaitRing(absl::Duration patience) {
+  std::vector<RingNote> held;
+  {
+    absl::MutexLock lock(&mutex_);
+    passes_notes_ = true;
+    held.swap(held_notes_);
+  }
+  for (RingNote& note : held) Pass(std::move(note));
+  ASSIGN_OR_RETURN(const uint32_t number, Give(RingNote()));
+  const absl::Time deadline = options_.clock->Now() + patience;
+  const uint64_t iteration = round_->iteration();
+  const auto check = [&]() -> absl::Status {
+    if (options_.stop.stop_requested()) return absl::CancelledError("told to stop");
+    RETURN_IF_ERROR(round_->failure());
+    if (options_.clock->Now() < deadline) return absl::OkStatus();
+    const auto is_missing = [&](int rank) { return !notes_.Has(rank, iteration, number); };
+    const auto missing = std::find_if(ranks_.begin(), ranks_.end(), is_missing);
+    if (missing == ranks_.end()) return absl::OkStatus();
+    return absl::DeadlineExceededError(absl::StrCat(
+        NameOf(*missing), " has not connected to both its neighbours in ",
+        absl::FormatDuration(patience), " (limits.startup_seconds)"));
+  };
+  return notes_.Await(iteration, number, check).status();
+}
+
+absl::StatusOr<std::vector<RingNote>> RingExchange::Exchanged(RingNote note) {
+  ASSIGN_OR_RETURN(const uint32_t number, Give(std::move(note)));
+  const uint64_t iteration = round_->iteration();
   return notes_.Await(iteration, number, [&] {
     if (options_.while_waiting != nullptr) options_.while_waiting();
     // One that has left has told everything before.
@@ -105,6 +145,10 @@ absl::Status RingExchange::TakeNote(const RingNote& note) {
 }
 
 void RingExchange::Pass(RingNote note) {
+  {
+    absl::MutexLock lock(&mutex_);
+    if (!passes_notes_) return held_notes_.push_back(std::move(note));
+  }
   struct Call {
     grpc::ClientContext context;
     RingNote request;
@@ -118,9 +162,28 @@ void RingExchange::Pass(RingNote note) {
   telling_.Add();
   stub_->async()->Tell(&call->context, &call->request, &call->response,
                        [this, call](const grpc::Status& status) {
-                         if (!status.ok()) Lost(successor_, FromGrpc(status).message());
+                         if (!status.ok()) NotTold(FromGrpc(status));
                          telling_.Remove();
                        });
+}
+
+void RingExchange::NotTold(const absl::Status& why) {
+  if (KindOf(why) == ErrorDetail::RUN_FAILED) return Fail(why);
+  absl::MutexLock lock(&mutex_);
+  if (!untold_.has_value()) untold_ = {.since = absl::Now(), .why = std::string(why.message())};
+}
+
+void RingExchange::CheckTold() {
+  std::string why;
+  {
+    absl::MutexLock lock(&mutex_);
+    if (!untold_.has_value() || absl::Now() - untold_->since < kUntoldTime) return;
+    why = untold_->why;
+  }
+  if (!successor_finished_) return Lost(successor_, why);
+  Fail(absl::FailedPreconditionError(
+      absl::StrCat(NameOf(successor_), " has finished, and worker ", options_.rank,
+                   " has something to tell it; allowed: the same calls in all workers")));
 }
 
 absl::Status RingExchange::CheckOthers() {
