@@ -21,7 +21,7 @@ from experiments.report import modes_charts, modes_report, output_folder
 from experiments.report.modes_results import Results
 from experiments.report.progress import Progress
 from experiments.runs import matrix, modes_config
-from experiments.runs.experiment_config import ConfigError
+from experiments.runs.config_file import ConfigError
 
 
 def add_flags(add):

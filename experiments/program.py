@@ -8,7 +8,7 @@ import sys
 from experiments.cluster import network, run
 from experiments.cluster.hosts import HostError
 from experiments.report import output_folder
-from experiments.runs.experiment_config import ConfigError
+from experiments.runs.config_file import ConfigError
 
 _FAILURE = 1
 _USAGE = 2

@@ -16,7 +16,7 @@ from experiments import measurement, program
 from experiments.cluster import network, plans, run
 from experiments.report import charts, output_folder, paper, report
 from experiments.runs import experiment_config, matrix
-from experiments.runs.experiment_config import ConfigError
+from experiments.runs.config_file import ConfigError
 
 
 def add_flags(add):

@@ -34,7 +34,7 @@ struct RingSegment {
   int part = 0;       // the place in the ring of the worker that applies the optimizer to it
   int64_t begin = 0;  // in a worker's buffers, a multiple of 16
   int64_t size = 0;   // floats, above 0
-  // Of all its tensors. Where tensors of several roles share buckets it is kParameter.
+  // The role of all its tensors; kParameter where tensors of several roles share buckets.
   TensorRole role = TensorRole::kParameter;
 };
 

@@ -10,7 +10,7 @@ import tempfile
 
 from experiments.cluster import network
 from experiments.runs import matrix
-from experiments.runs.experiment_config import ConfigError
+from experiments.runs.config_file import ConfigError
 
 # The programs' errors are about the config made for a run. They are rewritten to name the place in
 # the experiment's config, which the user can change.

@@ -3,7 +3,7 @@
 import gzip
 import json
 
-from experiments.runs.experiment_config import ConfigError
+from experiments.runs.config_file import ConfigError
 
 _BATCH = 250  # whose activations fit a processor's cache
 

@@ -1,12 +1,8 @@
 """Reads and checks an ExperimentConfig (proto/experiment.proto, docs/experiment.md)."""
 
-import math
 import shlex
 
-from google.protobuf import text_format
-
-from experiments.runs import topology
-from experiments.runs.places import Places
+from experiments.runs import config_file, topology
 from proto import config_pb2, experiment_pb2
 
 MAX_WORKERS = 1024  # the same as in common/config/config_validation.cc
@@ -29,17 +25,12 @@ _VARIED = {
 }
 
 
-class ConfigError(Exception):
-    """A config is wrong. The text has one line for each problem."""
-
-
-class Experiment:
+class Experiment(config_file.ConfigFile):
     """A checked ExperimentConfig with its defaults filled in."""
 
-    def __init__(self, proto, places, path, cluster):
-        self.proto = proto
-        self.places = places
-        self.path = path
+    def __init__(self, text, path, cluster):
+        proto = experiment_pb2.ExperimentConfig()
+        super().__init__(proto, text, path)
         self.cluster = cluster  # the name of a drawn cluster; otherwise empty
         self.workers = list(proto.workers)
         self.shards = list(proto.shards) or [max(1, count // 2) for count in self.workers]
@@ -72,10 +63,6 @@ class Experiment:
             hosts=proto.hosts if proto.HasField("hosts") else None,
         )
 
-    def problem(self, field, text):
-        """Returns a line for a ConfigError."""
-        return f"{self.path}:{self.places.line(field)}: {field}: {text}"
-
 
 def model_name(model):
     """Returns a name for a ModelSpec of a list, which is a part of a file's name too."""
@@ -85,36 +72,14 @@ def model_name(model):
 
 def load(path):
     """Returns the Experiment of a file. Raises ConfigError."""
-    try:
-        with open(path, encoding="utf-8") as file:
-            text = file.read()
-    except (OSError, UnicodeDecodeError) as error:
-        raise ConfigError(f"cannot read --config={path}: {error}") from None
-    return parse(text, path)
+    return parse(config_file.read(path), path)
 
 
 def parse(text, path, cluster=""):
     """Returns the Experiment of a text. Errors name `path`. Raises ConfigError."""
-    proto = experiment_pb2.ExperimentConfig()
-    try:
-        text_format.Parse(text, proto)
-        experiment = Experiment(proto, Places(text), path, cluster)
-    except text_format.ParseError as error:
-        line = error.GetLine() or 1
-        problem = str(error).removeprefix(f"{error.GetLine()}:{error.GetColumn()} : ")
-        raise ConfigError(f"{path}:{line}: {problem}") from None
-    except RecursionError:
-        raise ConfigError(
-            f"{path}:1: messages are nested too deep, allowed: 64 within one another"
-        ) from None
-    problems = list(_problems(experiment))
-    if problems:
-        raise ConfigError("\n".join(experiment.problem(*problem) for problem in problems))
+    experiment = Experiment(text, path, cluster)
+    experiment.check(_problems(experiment))
     return experiment
-
-
-def _is_positive(number):
-    return math.isfinite(number) and number > 0
 
 
 def _problems(experiment):
@@ -162,7 +127,7 @@ def _problems(experiment):
 
     for field in ("link_gbps", "time_dilation", "run_seconds"):
         value = getattr(proto, field)
-        if not _is_positive(value):
+        if not config_file.is_positive(value):
             yield field, f"is {value:g}, allowed: a number above 0"
     for field, what, most in (
         ("shard_link_gbps", "shards", max(experiment.shards, default=0)),
@@ -170,7 +135,7 @@ def _problems(experiment):
     ):
         values = getattr(proto, field)
         for i, value in enumerate(values):
-            if not _is_positive(value):
+            if not config_file.is_positive(value):
                 yield f"{field}[{i}]", f"is {value:g}, allowed: a number above 0"
         if len(values) > most:
             yield field, (
@@ -197,10 +162,7 @@ def _problems(experiment):
 
 def _varied_fields(cluster):
     for field, instead in _VARIED.items():
-        message, parts = cluster, field.split(".")
-        for part in parts[:-1]:
-            message = getattr(message, part)
-        if any(descriptor.name == parts[-1] for descriptor, _ in message.ListFields()):
+        if config_file.is_set(cluster, field):
             yield f"cluster.{field}", (
                 f"is set, but it varies from run to run, allowed: the experiment's {instead}"
             )

@@ -2,15 +2,12 @@
 of its grid."""
 
 import dataclasses
-import math
 import os
 import re
 
 from google.protobuf import text_format
 
-from experiments.runs import topology
-from experiments.runs.experiment_config import ConfigError
-from experiments.runs.places import Places
+from experiments.runs import config_file, topology
 from proto import config_pb2, experiment_pb2
 
 # Fields of `cluster` that the experiment sets.
@@ -46,13 +43,12 @@ class Run:
         return f"{self.mode}, {self.situation}, {self.link_gbps:g} Gb/s, seed {self.seed}"
 
 
-class ModesExperiment:
+class ModesExperiment(config_file.ConfigFile):
     """A checked ModesConfig."""
 
-    def __init__(self, proto, places, path):
-        self.proto = proto
-        self.places = places
-        self.path = path
+    def __init__(self, text, path):
+        proto = experiment_pb2.ModesConfig()
+        super().__init__(proto, text, path)
         self.model_bytes = 0  # of the parameters in float32; the caller fills it in
         self.modes = {mode.name: mode for mode in proto.mode}
         self.situations = {each.name: each for each in proto.situation}
@@ -102,10 +98,6 @@ class ModesExperiment:
             setattr(config.data.idx, name, os.path.join(folder, getattr(config.data.idx, name)))
         return config
 
-    def problem(self, field, text):
-        """Returns a line for a ConfigError."""
-        return f"{self.path}:{self.places.line(field)}: {field}: {text}"
-
 
 def _slug(name):
     return re.sub(r"[^a-z0-9]+", "_", name.lower()).strip("_")
@@ -132,31 +124,14 @@ def _apply(change, config):
 
 def load(path):
     """Returns the ModesExperiment of a file. Raises ConfigError."""
-    try:
-        with open(path, encoding="utf-8") as file:
-            text = file.read()
-    except (OSError, UnicodeDecodeError) as error:
-        raise ConfigError(f"cannot read --config={path}: {error}") from None
-    return parse(text, path)
+    return parse(config_file.read(path), path)
 
 
 def parse(text, path):
     """Returns the ModesExperiment of a text. Errors name `path`. Raises ConfigError."""
-    proto = experiment_pb2.ModesConfig()
-    try:
-        text_format.Parse(text, proto)
-    except text_format.ParseError as error:
-        problem = str(error).removeprefix(f"{error.GetLine()}:{error.GetColumn()} : ")
-        raise ConfigError(f"{path}:{error.GetLine() or 1}: {problem}") from None
-    experiment = ModesExperiment(proto, Places(text), path)
-    problems = list(_problems(experiment))
-    if problems:
-        raise ConfigError("\n".join(experiment.problem(*problem) for problem in problems))
+    experiment = ModesExperiment(text, path)
+    experiment.check(_problems(experiment))
     return experiment
-
-
-def _is_positive(number):
-    return math.isfinite(number) and number > 0
 
 
 def _problems(experiment):
@@ -182,34 +157,31 @@ def _problems(experiment):
             except ValueError as error:
                 yield f"mode[{i}].set[{k}]", str(error)
     for i, situation in enumerate(proto.situation):
-        if not _is_positive(situation.slowdown):
+        if not config_file.is_positive(situation.slowdown):
             yield f"situation[{i}].slowdown", (
                 f"is {situation.slowdown:g}, allowed: a number above 0"
             )
         stops = situation.stop_seconds, situation.run_seconds_between
-        if stops != (0, 0) and not all(map(_is_positive, stops)):
+        if stops != (0, 0) and not all(map(config_file.is_positive, stops)):
             yield f"situation[{i}]", (
                 f"has stop_seconds {stops[0]:g} and run_seconds_between {stops[1]:g}, allowed: both"
                 " above 0, or neither"
             )
     for i, rate in enumerate(proto.link_gbps):
-        if not _is_positive(rate) or rate in list(proto.link_gbps)[:i]:
+        if not config_file.is_positive(rate) or rate in list(proto.link_gbps)[:i]:
             yield f"link_gbps[{i}]", f"is {rate:g}, allowed: a number above 0, once"
     if proto.seeds < 1:
         yield "seeds", f"is {proto.seeds}, allowed: at least 1"
     if not 0 < proto.accuracy <= 100:
         yield "accuracy", f"is {proto.accuracy:g}, allowed: above 0, at most 100"
     for field in ("look_seconds", "run_seconds"):
-        if not _is_positive(getattr(proto, field)):
+        if not config_file.is_positive(getattr(proto, field)):
             yield field, f"is {getattr(proto, field):g}, allowed: a number above 0"
 
 
 def _cluster_problems(cluster):
     for field in _OWN:
-        message, parts = cluster, field.split(".")
-        for part in parts[:-1]:
-            message = getattr(message, part)
-        if any(descriptor.name == parts[-1] for descriptor, _ in message.ListFields()):
+        if config_file.is_set(cluster, field):
             yield f"cluster.{field}", "is set, but is the experiment's, allowed: not set"
     if not cluster.workers > 1:
         yield "cluster.workers", f"is {cluster.workers}, allowed: at least 2"

@@ -10,7 +10,7 @@ import time
 import unittest
 
 from tests.python import fixture
-from tests.python.script import Script, outcomes_of, reference_of
+from tests.python.script import SCHEDULES, Script, loss_of, mlp, outcomes_of, reference_of
 
 torch = fixture.torch
 if torch is not None:
@@ -18,33 +18,19 @@ if torch is not None:
 
     import evenshard
 
-_SCHEDULES = ("BACKWARD", "FULL", "SEQUENTIAL")
 _STEPS = 5
-_WIDE = 130
-
-
-def _mlp():
-    torch.manual_seed(1)
-    return nn.Sequential(
-        nn.Linear(6, _WIDE), nn.Tanh(), nn.Linear(_WIDE, _WIDE), nn.Tanh(), nn.Linear(_WIDE, 5)
-    )
-
-
-def _loss(script, model, step):
-    inputs, targets = script.batch(step)
-    return nn.functional.mse_loss(model(inputs), targets)
 
 
 def _step(script, model, optimizer, step):
     optimizer.zero_grad()
-    _loss(script, model, step).backward()
+    loss_of(script, model, step).backward()
     optimizer.step()
 
 
 def _with_rule(rule):
     """Groups with rates of their own, and a scheduler."""
     def train(script):
-        model = _mlp()
+        model = mlp()
         parameters = list(model.parameters())
         groups = [{"params": parameters[:2], "lr": 0.01}, {"params": parameters[2:]}]
         optimizer = script.optimizer(model, lambda _: rule(groups))
@@ -99,7 +85,7 @@ def _used_in_another_order(script):
 
 
 def _assigning(script):
-    model = _mlp()
+    model = mlp()
     optimizer = script.optimizer(model)
     for step in range(_STEPS):
         _step(script, model, optimizer, step)
@@ -125,7 +111,7 @@ def _with_buffers(script):
 
 
 def _asking_for_means(script):
-    model = _mlp()
+    model = mlp()
     optimizer = script.optimizer(model)
     means = []
     for step in range(3):
@@ -136,7 +122,7 @@ def _asking_for_means(script):
 
 
 def _local_steps(script):
-    model = _mlp()
+    model = mlp()
     optimizer = torch.optim.SGD(model.parameters(), lr=0.05)
     optimizer = evenshard.LocalSteps(
         model, optimizer, steps=2, outer_learning_rate=1.0, outer_momentum=0)
@@ -149,7 +135,7 @@ def _local_steps(script):
 
 
 def _another_number_of_steps(script):
-    model = _mlp()
+    model = mlp()
     optimizer = script.optimizer(model)
     for step in range(2 + script.ranks[0]):
         _step(script, model, optimizer, step)
@@ -161,7 +147,7 @@ def _another_model_at_one_rank(script):
 
 
 def _a_mean_at_one_rank(script):
-    model = _mlp()
+    model = mlp()
     optimizer = script.optimizer(model)
     for step in range(3):
         _step(script, model, optimizer, step)
@@ -170,7 +156,7 @@ def _a_mean_at_one_rank(script):
 
 
 def _means_at_other_places(script):
-    optimizer = script.optimizer(_mlp())
+    optimizer = script.optimizer(mlp())
     if script.ranks == [0]:
         optimizer.mean(1.0)
     else:
@@ -178,14 +164,14 @@ def _means_at_other_places(script):
 
 
 def _another_rate_at_one_rank(script):
-    model = _mlp()
+    model = mlp()
     optimizer = script.optimizer(model)
     optimizer.param_groups[0]["lr"] = 0.5 if script.ranks == [1] else 0.1
     _step(script, model, optimizer, 0)
 
 
 def _assigning_at_one_rank(script):
-    model = _mlp()
+    model = mlp()
     optimizer = script.optimizer(model)
     if script.ranks == [0]:
         with optimizer.assign():
@@ -194,10 +180,10 @@ def _assigning_at_one_rank(script):
 
 
 def _not_finite(script):
-    model = _mlp()
+    model = mlp()
     optimizer = script.optimizer(model)
     optimizer.zero_grad()
-    (_loss(script, model, 0) * (float("inf") if script.ranks == [1] else 1)).backward()
+    (loss_of(script, model, 0) * (float("inf") if script.ranks == [1] else 1)).backward()
     optimizer.step()
 
 
@@ -215,32 +201,32 @@ _ENDS = [
 
 
 def _registering(script):
-    optimizer = script.optimizer(_mlp())
+    optimizer = script.optimizer(mlp())
     optimizer.register_state("scheduler", torch.optim.lr_scheduler.StepLR(optimizer, 2))
 
 
 def _asking_for_the_state(script):
-    script.optimizer(_mlp()).state_dict()
+    script.optimizer(mlp()).state_dict()
 
 
 def _bringing_a_state(script):
-    model = _mlp()
+    model = mlp()
     given = torch.optim.Adam(model.parameters())
-    _loss(script, model, 0).backward()
+    loss_of(script, model, 0).backward()
     given.step()
     evenshard.Optimizer(model, optimizer=given)
 
 
 def _clipping(script):
-    script.optimizer(_mlp(), clip_grad_norm=1.0)
+    script.optimizer(mlp(), clip_grad_norm=1.0)
 
 
 def _of_16_bits(script):
-    script.optimizer(_mlp().to(torch.bfloat16))
+    script.optimizer(mlp().to(torch.bfloat16))
 
 
 def _with_shards(script):
-    model = _mlp()
+    model = mlp()
     evenshard.Optimizer(model, topology="parameter_server",
                         optimizer=torch.optim.SGD(model.parameters(), lr=0.1))
 
@@ -257,7 +243,7 @@ _REFUSED = [
 
 
 def _kill_itself(script):
-    model = _mlp()
+    model = mlp()
     optimizer = script.optimizer(model)
     for step in range(_STEPS):
         if step == 2 and script.ranks == [1]:
@@ -284,7 +270,7 @@ def _ddp(rank, workers, port):
     import torch.distributed
     os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port), GLOO_SOCKET_IFNAME="lo")
     torch.distributed.init_process_group("gloo", rank=rank, world_size=workers)
-    model = _mlp()
+    model = mlp()
     parallel = nn.parallel.DistributedDataParallel(model)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
     script = Script(rank, workers)
@@ -297,7 +283,7 @@ def _ddp(rank, workers, port):
 
 
 def _of_the_script(script):
-    model = _mlp()
+    model = mlp()
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
     optimizer = evenshard.DistributedOptimizer(optimizer, model, topology="ring")
     for step in range(_STEPS):
@@ -313,7 +299,7 @@ class RingTest(unittest.TestCase):
             self.assertIsNone(end.error, end.trace)
         return [end.value for end in ends]
 
-    def check_right(self, habit, workers, schedules=_SCHEDULES):
+    def check_right(self, habit, workers, schedules=SCHEDULES):
         expected = reference_of(habit, workers)
         for schedule in schedules:
             with self.subTest(getattr(habit, "__name__", "rule"), schedule=schedule):
@@ -351,7 +337,7 @@ class RingTest(unittest.TestCase):
                     torch.testing.assert_close(ours, end.value, rtol=1e-5, atol=1e-6)
 
     def test_buffers_are_rank_0s_and_travel_once(self):
-        for schedule in _SCHEDULES:
+        for schedule in SCHEDULES:
             first, second = self.values(_with_buffers, schedule, 2)
             torch.testing.assert_close(first[0], second[0], rtol=0, atol=0)
             self.assertNotEqual(float(first[0]["2.running_mean"].abs().sum()), 0)
@@ -428,7 +414,7 @@ class RingTest(unittest.TestCase):
 
     def test_ctrl_c_in_one_worker_ends_the_others(self):
         def work(rank):
-            model = _mlp()
+            model = mlp()
             optimizer = Script(rank, 3).optimizer(model)
             for step in range(1000):
                 if step == 2 and rank == 0:

@@ -14,7 +14,22 @@ if torch is not None:
     import evenshard
     from evenshard import _exit
 
+SCHEDULES = ("BACKWARD", "FULL", "SEQUENTIAL")
+# A tensor that is pushed at once is larger than 64 KiB.
+WIDE = 130
 _BATCH = 4
+
+
+def mlp():
+    torch.manual_seed(1)
+    return nn.Sequential(
+        nn.Linear(6, WIDE), nn.Tanh(), nn.Linear(WIDE, WIDE), nn.Tanh(), nn.Linear(WIDE, 5)
+    )
+
+
+def loss_of(script, model, step):
+    inputs, targets = script.batch(step)
+    return nn.functional.mse_loss(model(inputs), targets)
 
 
 class Script:

@@ -11,35 +11,22 @@ import itertools
 import unittest
 
 from tests.python import fixture
-from tests.python.script import Script, outcomes_of, reference_of
+from tests.python.script import (
+    SCHEDULES, WIDE, Script, loss_of, mlp, outcomes_of, reference_of,
+)
 
 torch = fixture.torch
 if torch is not None:
     from torch import nn
 
 _STEPS = 6
-_SCHEDULES = ("BACKWARD", "FULL", "SEQUENTIAL")
 _EARLY = ("BACKWARD", "FULL")
-# A tensor that is pushed at once is larger than 64 KiB.
-_WIDE = 130
-
-
-def _mlp():
-    torch.manual_seed(1)
-    return nn.Sequential(
-        nn.Linear(6, _WIDE), nn.Tanh(), nn.Linear(_WIDE, _WIDE), nn.Tanh(), nn.Linear(_WIDE, 5)
-    )
-
-
-def _loss(script, model, step):
-    inputs, targets = script.batch(step)
-    return nn.functional.mse_loss(model(inputs), targets)
 
 
 def _train(script, *, model=None, rule=None, before=None, between=None, after=None, at=0):
     """A loop that does something else at three places, from step `at` on. Returns what those have
     returned, and the trained values."""
-    model = model or _mlp()
+    model = model or mlp()
     optimizer = script.optimizer(model, rule)
     seen = []
     for step in range(_STEPS):
@@ -47,7 +34,7 @@ def _train(script, *, model=None, rule=None, before=None, between=None, after=No
         optimizer.zero_grad(set_to_none=True)
         if does[0]:
             seen.append(does[0](model, optimizer))
-        _loss(script, model, step).backward()
+        loss_of(script, model, step).backward()
         if does[1]:
             seen.append(does[1](model, optimizer))
         optimizer.step()
@@ -88,7 +75,7 @@ def size_of_the_update(script):
 
 
 def average_of_weights(script):
-    model = _mlp()
+    model = mlp()
     average = [p.detach().clone() for p in model.parameters()]
 
     def update(model, _):
@@ -100,7 +87,7 @@ def average_of_weights(script):
 
 
 def average_of_weights_by_references(script):
-    model = _mlp()
+    model = mlp()
     parameters = list(model.parameters())
     average = [p.detach().clone() for p in parameters]
 
@@ -114,13 +101,13 @@ def average_of_weights_by_references(script):
 
 def views_of_parameters(script):
     """They see the updates, as torch.optim makes them in place."""
-    model = _mlp()
+    model = mlp()
     views = [p.detach()[0] for p in model.parameters()]
     return _train(script, model=model, after=lambda *_: None)[1], views
 
 
 def averaged_model(script):
-    model = _mlp()
+    model = mlp()
     average = torch.optim.swa_utils.AveragedModel(model)
     state = _train(script, model=model, after=lambda m, _: average.update_parameters(m))[1]
     return state, [p.detach() for p in average.module.parameters()]
@@ -142,8 +129,8 @@ def a_method_that_is_not_forward(script):
         def __init__(self):
             super().__init__()
             torch.manual_seed(1)
-            self.inner = nn.Linear(6, _WIDE)
-            self.outer = nn.Linear(_WIDE, 5)
+            self.inner = nn.Linear(6, WIDE)
+            self.outer = nn.Linear(WIDE, 5)
 
         def encode(self, x):
             return x @ self.inner.weight.t()
@@ -186,7 +173,7 @@ def tied_and_reused(script):
 
 
 def unused_everywhere(script):
-    model = _mlp()
+    model = mlp()
     model.unused = nn.Linear(3, 3)
     model.forward = lambda x: model[4](model[3](model[2](model[1](model[0](x)))))
     return _train(script, model=model, rule=lambda p: torch.optim.SGD(p, 0.1, weight_decay=0.1))
@@ -194,7 +181,7 @@ def unused_everywhere(script):
 
 def _one_branch_for_each_rank(script, rule=None):
     """Each rank uses its own branch, so that no worker has a gradient of all parameters."""
-    model = _mlp()
+    model = mlp()
     model.branches = nn.ModuleList(nn.Linear(5, 5) for _ in range(4))
     optimizer = script.optimizer(model, rule)
     for step in range(_STEPS):
@@ -230,25 +217,25 @@ def evaluation_in_between(script):
 
 
 def accumulation(script):
-    model = _mlp()
+    model = mlp()
     optimizer = script.optimizer(model)
     for step in range(_STEPS):
         optimizer.zero_grad(set_to_none=True)
         for part in range(3):
             context = contextlib.nullcontext() if part == 2 else script.no_sync(optimizer)
             with context:
-                (_loss(script, model, 3 * step + part) / 3).backward()
+                (loss_of(script, model, 3 * step + part) / 3).backward()
         optimizer.step()
     return model.state_dict()
 
 
 def a_closure(script):
-    model = _mlp()
+    model = mlp()
     optimizer = script.optimizer(model)
     for step in range(_STEPS):
         def closure(step=step):
             optimizer.zero_grad(set_to_none=True)
-            loss = _loss(script, model, step)
+            loss = loss_of(script, model, step)
             loss.backward()
             return loss
         optimizer.step(closure)
@@ -257,33 +244,33 @@ def a_closure(script):
 
 def gradients_that_stay(script):
     """zero_grad() is called in every second step only, so that they add up."""
-    model = _mlp()
+    model = mlp()
     optimizer = script.optimizer(model)
     for step in range(_STEPS):
         if step % 2 == 0:
             model.zero_grad()
-        _loss(script, model, step).backward()
+        loss_of(script, model, step).backward()
         optimizer.step()
     return model.state_dict()
 
 
 def zero_grad_after_step(script):
-    model = _mlp()
+    model = mlp()
     optimizer = script.optimizer(model)
     for step in range(_STEPS):
-        _loss(script, model, step).backward()
+        loss_of(script, model, step).backward()
         optimizer.step()
         model.zero_grad(set_to_none=False)
     return model.state_dict()
 
 
 def a_schedule_of_the_rate(script):
-    model = _mlp()
+    model = mlp()
     optimizer = script.optimizer(model)
     scheduler = torch.optim.lr_scheduler.StepLR(optimizer, 2, gamma=0.5)
     for step in range(_STEPS):
         optimizer.zero_grad(set_to_none=True)
-        _loss(script, model, step).backward()
+        loss_of(script, model, step).backward()
         optimizer.step()
         scheduler.step()
     return model.state_dict()
@@ -291,12 +278,12 @@ def a_schedule_of_the_rate(script):
 
 def _one_cycle(rule):
     def one_cycle(script):
-        model = _mlp()
+        model = mlp()
         optimizer = script.optimizer(model, rule)
         scheduler = torch.optim.lr_scheduler.OneCycleLR(optimizer, 0.1, total_steps=_STEPS + 1)
         for step in range(_STEPS):
             optimizer.zero_grad(set_to_none=True)
-            _loss(script, model, step).backward()
+            loss_of(script, model, step).backward()
             optimizer.step()
             scheduler.step()
         return model.state_dict()
@@ -305,13 +292,13 @@ def _one_cycle(rule):
 
 def numbers_that_change_by_group(script):
     """A warm-up of momentum and schedules of weight decay, each in a group of its own."""
-    model = _mlp()
+    model = mlp()
     optimizer = script.optimizer(model, lambda p: torch.optim.SGD(
         [{"params": [q], "momentum": 0.5 + 0.1 * i} for i, q in enumerate(list(p)[:4])]
         + [{"params": list(model.parameters())[4:]}], lr=0.1))
     for step in range(_STEPS):
         optimizer.zero_grad(set_to_none=True)
-        _loss(script, model, step).backward()
+        loss_of(script, model, step).backward()
         optimizer.step()
         optimizer.param_groups[0]["momentum"] = 0.6 + 0.05 * step
         optimizer.param_groups[3]["weight_decay"] = 0.01 * step
@@ -327,53 +314,53 @@ def _numbers_that_change(rule, **numbers):
 
 
 def a_penalty_on_parameters(script):
-    model = _mlp()
+    model = mlp()
     optimizer = script.optimizer(model)
     for step in range(_STEPS):
         optimizer.zero_grad(set_to_none=True)
         penalty = sum(p.square().sum() for p in model.parameters())
-        (_loss(script, model, step) + 0.01 * penalty).backward()
+        (loss_of(script, model, step) + 0.01 * penalty).backward()
         optimizer.step()
     return model.state_dict()
 
 
 _RIGHT = [
-    (plain, _SCHEDULES),
-    (norms_of_parameters_between_backward_and_step, _SCHEDULES),
-    (norms_of_gradients, _SCHEDULES),
-    (size_of_the_update, _SCHEDULES),
-    (average_of_weights, _SCHEDULES),
+    (plain, SCHEDULES),
+    (norms_of_parameters_between_backward_and_step, SCHEDULES),
+    (norms_of_gradients, SCHEDULES),
+    (size_of_the_update, SCHEDULES),
+    (average_of_weights, SCHEDULES),
     (average_of_weights_by_references, ("BACKWARD", "SEQUENTIAL")),
     (views_of_parameters, ("BACKWARD", "SEQUENTIAL")),
-    (averaged_model, _SCHEDULES),
-    (copies_and_files, _SCHEDULES),
-    (a_method_that_is_not_forward, _SCHEDULES),
-    (recurrent, _SCHEDULES),
-    (tied_and_reused, _SCHEDULES),
-    (unused_everywhere, _SCHEDULES),
-    (a_branch_that_some_workers_use, _SCHEDULES),
-    (a_branch_that_some_workers_use_with_momentum, _SCHEDULES),
-    (evaluation_in_between, _SCHEDULES),
-    (accumulation, _SCHEDULES),
-    (a_closure, _SCHEDULES),
-    (gradients_that_stay, _SCHEDULES),
-    (zero_grad_after_step, _SCHEDULES),
-    (a_schedule_of_the_rate, _SCHEDULES),
-    (a_penalty_on_parameters, _SCHEDULES),
-    (_one_cycle(lambda p: torch.optim.SGD(p, 0.1, momentum=0.9)), _SCHEDULES),
-    (_one_cycle(lambda p: torch.optim.SGD(p, 0.1, momentum=0.9, nesterov=True)), _SCHEDULES),
-    (_one_cycle(lambda p: torch.optim.AdamW(p, 0.01, eps=1e-3)), _SCHEDULES),
-    (numbers_that_change_by_group, _SCHEDULES),
+    (averaged_model, SCHEDULES),
+    (copies_and_files, SCHEDULES),
+    (a_method_that_is_not_forward, SCHEDULES),
+    (recurrent, SCHEDULES),
+    (tied_and_reused, SCHEDULES),
+    (unused_everywhere, SCHEDULES),
+    (a_branch_that_some_workers_use, SCHEDULES),
+    (a_branch_that_some_workers_use_with_momentum, SCHEDULES),
+    (evaluation_in_between, SCHEDULES),
+    (accumulation, SCHEDULES),
+    (a_closure, SCHEDULES),
+    (gradients_that_stay, SCHEDULES),
+    (zero_grad_after_step, SCHEDULES),
+    (a_schedule_of_the_rate, SCHEDULES),
+    (a_penalty_on_parameters, SCHEDULES),
+    (_one_cycle(lambda p: torch.optim.SGD(p, 0.1, momentum=0.9)), SCHEDULES),
+    (_one_cycle(lambda p: torch.optim.SGD(p, 0.1, momentum=0.9, nesterov=True)), SCHEDULES),
+    (_one_cycle(lambda p: torch.optim.AdamW(p, 0.01, eps=1e-3)), SCHEDULES),
+    (numbers_that_change_by_group, SCHEDULES),
     (_numbers_that_change(lambda p: torch.optim.Adam(p, 0.01, eps=1e-3), betas=(0.8, 0.9), eps=0.01,
-                          weight_decay=0.1), _SCHEDULES),
+                          weight_decay=0.1), SCHEDULES),
     (_numbers_that_change(lambda p: torch.optim.Adagrad(p, 0.01, eps=1e-3), eps=0.01,
                           weight_decay=0.1),
-     _SCHEDULES),
-    (_one_cycle(lambda p: torch.optim.RMSprop(p, 0.01, eps=0.1, momentum=0.9)), _SCHEDULES),
+     SCHEDULES),
+    (_one_cycle(lambda p: torch.optim.RMSprop(p, 0.01, eps=0.1, momentum=0.9)), SCHEDULES),
     (_numbers_that_change(lambda p: torch.optim.RMSprop(p, 0.01, eps=0.1, momentum=0.9), eps=0.2,
-                          weight_decay=0.1, momentum=0.5, alpha=0.8), _SCHEDULES),
+                          weight_decay=0.1, momentum=0.5, alpha=0.8), SCHEDULES),
     (_numbers_that_change(lambda p: torch.optim.Adam(p, 0.01, eps=1e-3, amsgrad=True),
-                          betas=(0.8, 0.9)), _SCHEDULES),
+                          betas=(0.8, 0.9)), SCHEDULES),
 ]
 
 
@@ -405,11 +392,11 @@ def _replace(p):
 
 
 def loss_scaling_by_hand(script):
-    model = _mlp()
+    model = mlp()
     optimizer = script.optimizer(model)
     for step in range(_STEPS):
         optimizer.zero_grad(set_to_none=True)
-        (1024 * _loss(script, model, step)).backward()
+        (1024 * loss_of(script, model, step)).backward()
         for p in model.parameters():
             p.grad.data.div_(1024)
         optimizer.step()
@@ -465,81 +452,81 @@ def momentum_that_changes_before_step(script):
 
 
 def own_initialisation(script):
-    model = _mlp()
+    model = mlp()
     optimizer = script.optimizer(model)
     nn.init.zeros_(model[0].weight)
     for step in range(_STEPS):
         optimizer.zero_grad(set_to_none=True)
-        _loss(script, model, step).backward()
+        loss_of(script, model, step).backward()
         optimizer.step()
 
 
 def _with_the_optimizer_that_was_handed_over(does):
     def habit(script):
-        model = _mlp()
+        model = mlp()
         given = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
         saved = given.state_dict()
         optimizer = script.optimizer(model, lambda _: given)
         torch.optim.lr_scheduler.StepLR(given, 2)
-        _loss(script, model, 0).backward()
+        loss_of(script, model, 0).backward()
         optimizer.step()
         does(given, saved)
     return habit
 
 
 def a_copy_of_the_optimizer_that_trains(script):
-    model = _mlp()
+    model = mlp()
     model, optimizer = copy.deepcopy((model, script.optimizer(model)))
-    _loss(script, model, 0).backward()
+    loss_of(script, model, 0).backward()
     optimizer.step()
 
 
 def another_optimizer_of_the_same_parameters(script):
-    model = _mlp()
+    model = mlp()
     optimizer, other = script.optimizer(model), torch.optim.SGD(model.parameters(), lr=0.1)
     for step in range(_STEPS):
         optimizer.zero_grad(set_to_none=True)
-        _loss(script, model, step).backward()
+        loss_of(script, model, step).backward()
         optimizer.step()
         other.step()
 
 
 def _other_parameters_in_groups(change):
     def groups(script):
-        model = _mlp()
+        model = mlp()
         optimizer = script.optimizer(model, lambda p: torch.optim.SGD(
             [{"params": [q]} for q in p], lr=0.1
         ))
         change(optimizer.param_groups)
-        _loss(script, model, 0).backward()
+        loss_of(script, model, 0).backward()
         optimizer.step()
     return groups
 
 
 def two_backward_passes(script):
-    model = _mlp()
+    model = mlp()
     optimizer = script.optimizer(model)
     for part in range(2):
-        _loss(script, model, part).backward()
+        loss_of(script, model, part).backward()
     optimizer.step()
 
 
 _REFUSED = [
-    (_change_parameters(_clamp, after=True), _SCHEDULES, "was changed by the script"),
-    (_change_parameters(_clamp, before=True), _SCHEDULES, "was changed by the script"),
-    (_change_parameters(_clamp, between=True), _SCHEDULES, "was changed by the script"),
-    (_change_parameters(_clamp_data, after=True), _SCHEDULES, "was changed by the script"),
+    (_change_parameters(_clamp, after=True), SCHEDULES, "was changed by the script"),
+    (_change_parameters(_clamp, before=True), SCHEDULES, "was changed by the script"),
+    (_change_parameters(_clamp, between=True), SCHEDULES, "was changed by the script"),
+    (_change_parameters(_clamp_data, after=True), SCHEDULES, "was changed by the script"),
     (momentum_that_changes_before_step, _EARLY, "and other numbers when"),
-    (_set_numbers(lambda p: torch.optim.SGD(p, 0.1, momentum=0.9), momentum=0.0), _SCHEDULES,
+    (_set_numbers(lambda p: torch.optim.SGD(p, 0.1, momentum=0.9), momentum=0.0), SCHEDULES,
      "momentum not from 0 or to 0"),
-    (_set_numbers(lambda p: torch.optim.SGD(p, 0.1), momentum=0.9), _SCHEDULES,
+    (_set_numbers(lambda p: torch.optim.SGD(p, 0.1), momentum=0.9), SCHEDULES,
      "momentum not from 0 or to 0"),
-    (_set_numbers(lambda p: torch.optim.AdamW(p, 0.1), betas=(0.9, 1.0)), _SCHEDULES,
+    (_set_numbers(lambda p: torch.optim.AdamW(p, 0.1), betas=(0.9, 1.0)), SCHEDULES,
      "beta2 is 1, allowed: a number of at least 0 and below 1"),
-    (_set_numbers(lambda p: torch.optim.AdamW(p, 0.1), amsgrad=True), _SCHEDULES,
+    (_set_numbers(lambda p: torch.optim.AdamW(p, 0.1), amsgrad=True), SCHEDULES,
      "amsgrad.*is True, allowed: False as at the start"),
-    (own_initialisation, _SCHEDULES, "0.weight: was changed by the script"),
-    (_with_the_optimizer_that_was_handed_over(lambda given, _: given.step()), _SCHEDULES,
+    (own_initialisation, SCHEDULES, "0.weight: was changed by the script"),
+    (_with_the_optimizer_that_was_handed_over(lambda given, _: given.step()), SCHEDULES,
      r"\bstep\(\): this optimizer was handed over"),
     (_with_the_optimizer_that_was_handed_over(lambda given, _: given.state_dict()), ("FULL",),
      r"\bstate_dict\(\): this optimizer was handed over"),
@@ -549,14 +536,14 @@ _REFUSED = [
      ("FULL",), r"\badd_param_group\(\): this optimizer was handed over"),
     (_with_the_optimizer_that_was_handed_over(lambda given, _: list(given.state)), ("FULL",),
      "momentum and moments live at the shards"),
-    (another_optimizer_of_the_same_parameters, _SCHEDULES, "was changed by the script"),
+    (another_optimizer_of_the_same_parameters, SCHEDULES, "was changed by the script"),
     (a_copy_of_the_optimizer_that_trains, ("BACKWARD",), "a copy of an evenshard.Optimizer"),
     (_other_parameters_in_groups(lambda groups: groups.pop()), ("FULL",), "have other parameters"),
     (_other_parameters_in_groups(lambda groups: groups.reverse()), ("BACKWARD",),
      "have other parameters"),
     (_other_parameters_in_groups(lambda groups: groups[0]["params"].clear()), ("SEQUENTIAL",),
      "have other parameters"),
-    (_set_numbers(lambda p: torch.optim.SGD(p, 0.1), lr=float("nan")), _SCHEDULES,
+    (_set_numbers(lambda p: torch.optim.SGD(p, 0.1), lr=float("nan")), SCHEDULES,
      "learning_rate: is nan, allowed: a number"),
     (_set_numbers(lambda p: torch.optim.SGD(p, 0.1), lr=None), ("BACKWARD",),
      "has lr None, .* allowed: numbers"),

@@ -76,7 +76,7 @@ std::string TermText(const SimulateResult& result) {
   }
 }
 
-// Of all workers together, without images that did not count.
+// The rate of all workers together, without images that did not count.
 double ImagesPerSecond(const SimulateResult& result) {
   const Simulation& simulation = result.simulation;
   const double batches = simulation.iteration_seconds.size() > 1

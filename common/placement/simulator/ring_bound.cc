@@ -88,8 +88,8 @@ class RingBoundTerms {
     return slowest;
   }
 
-  // Of some buckets with `bytes`, which have layers up to `last`. The backward pass releases
-  // `leaving` before the others of their first layers.
+  // Adds the iteration time that buckets of `bytes` in all cannot undercut. They have layers up to
+  // `last`, and the backward pass releases `leaving` before the others of their first layers.
   void AddTerm(double bytes, int leaving, int last, bool leave_early) {
     double chain = 0;
     for (int layer = 0; layer < static_cast<int>(times_.size()); ++layer) {

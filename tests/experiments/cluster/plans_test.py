@@ -4,7 +4,7 @@ import glob
 import unittest
 
 from experiments.cluster import network, plans
-from experiments.runs import experiment_config, matrix, modes_config
+from experiments.runs import config_file, experiment_config, matrix, modes_config
 from tests.experiments import fixture
 
 _CLUSTER = """\
@@ -30,7 +30,7 @@ def _load(text, kind=network.NAMESPACES):
 
 class PlansTest(unittest.TestCase):
     def refused(self, text):
-        with self.assertRaises(experiment_config.ConfigError) as refusal:
+        with self.assertRaises(config_file.ConfigError) as refusal:
             _load(text)
         return str(refusal.exception)
 

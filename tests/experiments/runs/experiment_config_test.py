@@ -2,7 +2,7 @@
 
 import unittest
 
-from experiments.runs import experiment_config
+from experiments.runs import config_file, experiment_config
 from proto import experiment_pb2
 
 _GOOD = """\
@@ -15,7 +15,7 @@ schedule: FULL
 
 class ExperimentConfigTest(unittest.TestCase):
     def refused(self, text):
-        with self.assertRaises(experiment_config.ConfigError) as refusal:
+        with self.assertRaises(config_file.ConfigError) as refusal:
             experiment_config.parse(text, "e.textproto")
         return str(refusal.exception)
 
@@ -161,7 +161,7 @@ class ExperimentConfigTest(unittest.TestCase):
             self.assertIn(problem, problems)
 
     def test_a_missing_file_is_refused(self):
-        with self.assertRaisesRegex(experiment_config.ConfigError, "cannot read --config=none"):
+        with self.assertRaisesRegex(config_file.ConfigError, "cannot read --config=none"):
             experiment_config.load("none")
 
     def test_the_documentation_names_every_field(self):

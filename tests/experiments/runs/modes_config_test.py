@@ -3,7 +3,7 @@
 import unittest
 
 from experiments.runs import modes_config
-from experiments.runs.experiment_config import ConfigError
+from experiments.runs.config_file import ConfigError
 from proto import config_pb2
 
 _GOOD = """\

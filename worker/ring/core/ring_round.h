@@ -107,8 +107,8 @@ class RingRound {
     absl::MutexLock lock(&mutex_);
     return is_begun_;
   }
-  // Of the iterations before that one, those that assigned values and trained nothing. People do
-  // not count them.
+  // How many iterations before that one assigned values and trained nothing. People do not count
+  // them.
   uint64_t assignments() const {
     absl::MutexLock lock(&mutex_);
     return assignments_;

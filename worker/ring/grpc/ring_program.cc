@@ -111,9 +111,9 @@ absl::Status RingExchange::AwaitRing(absl::Duration patience) {
     const auto is_missing = [&](int rank) { return !notes_.Has(rank, iteration, number); };
     const auto missing = std::find_if(ranks_.begin(), ranks_.end(), is_missing);
     if (missing == ranks_.end()) return absl::OkStatus();
-    return absl::DeadlineExceededError(absl::StrCat(
-        NameOf(*missing), " has not connected to both its neighbours in ",
-        absl::FormatDuration(patience), " (limits.startup_seconds)"));
+    return absl::DeadlineExceededError(
+        absl::StrCat(NameOf(*missing), " has not connected to both its neighbours in ",
+                     absl::FormatDuration(patience), " (limits.startup_seconds)"));
   };
   return notes_.Await(iteration, number, check).status();
 }

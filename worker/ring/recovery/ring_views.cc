@@ -22,7 +22,7 @@ void RingViews::Heard::OnView(const View& next) {
   {
     absl::MutexLock lock(&mutex);
     view = next;
-    // Of an earlier ring there may still be something.
+    // A later ring is acknowledged when nothing of this one is left.
     if (view.generation() == formed) {
       state.set_view(view.number());
       Announce();
