@@ -16,6 +16,7 @@
 #include "common/placement/rule_matching.h"
 #include "common/placement/tensor_encoding.h"
 #include "common/process/exchange_setup.h"
+#include "common/security/tls_files.h"
 #include "common/wire/encoding.h"
 #include "common/wire/hyperparameter_check.h"
 #include "worker/training/connect_exchange.h"
@@ -37,6 +38,7 @@ absl::StatusOr<std::unique_ptr<ClientWorker>> ClientWorker::Create(PlannedConfig
                              "is the config's with topology RING, where a program exchanges single "
                              "tensors, allowed: from_workers, and a program that brings the model");
   }
+  RETURN_IF_ERROR(CheckSecurity(config.proto()));
   SetUpExchange();
   ASSIGN_OR_RETURN(Exchange::Buffers buffers, Exchange::AllocateBuffers(config, {}));
   return std::unique_ptr<ClientWorker>(

@@ -29,6 +29,7 @@
 #include "common/config/config_text.h"
 #include "common/placement/planned_config.h"
 #include "common/process/log.h"
+#include "common/security/tls_files.h"
 
 struct evenshard_worker {
   std::unique_ptr<evenshard::ClientWorker> worker;
@@ -104,21 +105,26 @@ absl::StatusOr<Declaration> DeclarationFrom(const evenshard_options& options, bo
 
 // The config of evenshard_options or evenshard_reader_options. Errors: INVALID_ARGUMENT unless
 // there is either a path or a text; those of PlannedConfig::Load.
+// `name` is the process's in certificates; an override of a reader may give another one.
 template <typename Options>
-absl::StatusOr<PlannedConfig> ReadConfig(const Options& options) {
+absl::StatusOr<PlannedConfig> ReadConfig(const Options& options, const std::string& name) {
   const char* const path = options.config_path;
   const char* const text = options.config_text;
   if ((path == nullptr) == (text == nullptr)) {
     return absl::InvalidArgumentError("either config_path or config_text is needed");
   }
-  const std::vector<std::string> changes(options.overrides,
-                                         options.overrides + options.override_count);
+  std::vector<std::string> changes = {absl::StrCat("security.name=", name)};
+  changes.insert(changes.end(), options.overrides, options.overrides + options.override_count);
   return path != nullptr ? PlannedConfig::Load(path, changes)
                          : PlannedConfig::Parse(text, "config", changes);
 }
 
+std::string WorkerName(const evenshard_options& options) {
+  return absl::StrCat("worker-", std::max(options.rank, 0));
+}
+
 absl::StatusOr<PlannedConfig> ConfigFrom(const evenshard_options& options) {
-  ASSIGN_OR_RETURN(PlannedConfig config, ReadConfig(options));
+  ASSIGN_OR_RETURN(PlannedConfig config, ReadConfig(options, WorkerName(options)));
   if (options.tensor_count > 0 || options.optimizer != nullptr || options.clip_global_norm != 0 ||
       options.clip_value != 0 || options.local != nullptr) {
     ASSIGN_OR_RETURN(const Declaration declaration, DeclarationFrom(options, config.is_ring()));
@@ -222,7 +228,8 @@ evenshard_error_kind evenshard_last_error_kind(void) { return kind; }
 evenshard_status evenshard_topology_of(const evenshard_options* options,
                                        evenshard_topology* topology) {
   return Guarded([&]() -> absl::Status {
-    ASSIGN_OR_RETURN(const evenshard::PlannedConfig config, evenshard::ReadConfig(*options));
+    ASSIGN_OR_RETURN(const evenshard::PlannedConfig config,
+                     evenshard::ReadConfig(*options, evenshard::WorkerName(*options)));
     *topology = config.is_ring() ? EVENSHARD_RING : EVENSHARD_PARAMETER_SERVER;
     return absl::OkStatus();
   });
@@ -503,8 +510,10 @@ evenshard_status evenshard_reader_create(const evenshard_reader_options* options
   *reader = nullptr;
   return Guarded([&]() -> absl::Status {
     SetUpLogOnce();
-    ASSIGN_OR_RETURN(const evenshard::PlannedConfig config, evenshard::ReadConfig(*options));
+    ASSIGN_OR_RETURN(const evenshard::PlannedConfig config,
+                     evenshard::ReadConfig(*options, "reader"));
     RETURN_IF_ERROR(config.CheckHasShards());
+    RETURN_IF_ERROR(evenshard::CheckSecurity(config.proto()));
     ASSIGN_OR_RETURN(std::unique_ptr<evenshard::ClientReader> created,
                      evenshard::ClientReader::Create(config));
     *reader = new evenshard_reader{std::move(created), getpid()};

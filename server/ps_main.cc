@@ -26,6 +26,7 @@
 #include "common/process/log.h"
 #include "common/process/open_files.h"
 #include "common/process/process_setup.h"
+#include "common/security/tls_files.h"
 #include "server/rpc/declaration_wait.h"
 #include "server/server.h"
 #include "server/summary.h"
@@ -159,9 +160,13 @@ int Run(const CommandLine& command) {
   pthread_sigmask(SIG_BLOCK, &signals, nullptr);
   SetUpProcess();
 
-  absl::StatusOr<PlannedConfig> config = PlannedConfig::Load(command.config, command.overrides);
-  const absl::Status usable = config.ok() ? config->CheckHasShards() : config.status();
+  std::vector<std::string> overrides = command.overrides;
+  overrides.push_back(absl::StrCat("security.name=shard-", std::max(command.shard, 0)));
+  absl::StatusOr<PlannedConfig> config = PlannedConfig::Load(command.config, overrides);
+  absl::Status usable = config.ok() ? config->CheckHasShards() : config.status();
+  if (usable.ok()) usable = CheckSecurity(config->proto());
   if (!usable.ok()) return LogError(usable, 2);
+  LogSecurity(config->proto().security());
   if (command.shard < 0 || command.shard >= config->processes()) {
     spdlog::error("there is no shard {}: the config has {} shards, 0 to {}", command.shard,
                   config->processes(), config->processes() - 1);

@@ -10,12 +10,18 @@
 #include "common/config/asynchrony.h"
 #include "common/net/channel_options.h"
 #include "common/optimizer/optimizer.h"
+#include "common/security/tls_files.h"
 #include "grpcpp/ext/proto_server_reflection_plugin.h"
 #include "grpcpp/health_check_service_interface.h"
 #include "grpcpp/server_builder.h"
 #include "spdlog/spdlog.h"
 
 namespace evenshard {
+namespace {
+
+constexpr absl::Duration kExpiryPeriod = absl::Hours(6);
+
+}  // namespace
 
 absl::StatusOr<std::unique_ptr<Server>> Server::Start(const Options& options) {
   const bool has_views = options.view_link != nullptr;  // which give spares a role
@@ -41,11 +47,11 @@ absl::Status Server::StartHost() {
   const PlannedConfig& config = *options_.config;
   const Recovery& recovery = config.proto().recovery();
   if (recovery.replicas() > 0) {
-    replica_client_ = std::make_unique<ReplicaClient>(&config.proto().limits());
+    replica_client_ = std::make_unique<ReplicaClient>(&config.proto());
   }
   if (config.clips_mean() || config.has_quorum()) {
     RETURN_IF_ERROR(CheckPorts());
-    agreement_client_ = std::make_unique<AgreementClient>(&config.proto().limits());
+    agreement_client_ = std::make_unique<AgreementClient>(&config.proto());
   }
   SlotHost::Options host{.config = &config,
                          .clock = options_.clock,
@@ -110,6 +116,7 @@ absl::Status Server::Listen() {
   if (replica_client_ != nullptr) builder.RegisterService(replication_service_.get());
   if (agreement_client_ != nullptr) builder.RegisterService(agreement_service_.get());
   ASSIGN_OR_RETURN(listener_, Listener::Start(&builder, config.process_address(options_.shard),
+                                              config.proto().security(),
                                               absl::StrCat("shard ", options_.shard)));
   return absl::OkStatus();
 }
@@ -192,8 +199,13 @@ void Server::Watch() {
   uint64_t bytes_before = 0;
   const RealClock clock;  // Abseil's waits with a timeout follow the time of day
   absl::Time next_check = clock.Now() + checks;
+  absl::Time next_expiry = clock.Now() + kExpiryPeriod;
   while (clock.SleepUntil(clock.Now() + period, stopping_.get_token())) {
     host_->Tick();
+    if (clock.Now() >= next_expiry) {
+      LogExpiry(options_.config->proto().security());
+      next_expiry += kExpiryPeriod;
+    }
     if (clock.Now() < next_check) continue;
     next_check = clock.Now() + checks;
     uint64_t bytes = 0;

@@ -27,6 +27,7 @@
 #include "common/process/command_line.h"
 #include "common/process/log.h"
 #include "common/process/process_setup.h"
+#include "common/security/tls_files.h"
 #include "spdlog/spdlog.h"
 #include "worker/trace/trace.h"
 #include "worker/training/connect_exchange.h"
@@ -141,9 +142,13 @@ int Run(const CommandLine& command) {
     spdlog::error("cannot write --summary={}: {}", command.summary, std::strerror(errno));
     return 2;
   }
-  absl::StatusOr<PlannedConfig> config = PlannedConfig::Load(command.config, command.overrides);
-  const absl::Status usable = config.ok() ? config->CheckOwnModel() : config.status();
+  std::vector<std::string> overrides = command.overrides;
+  overrides.push_back(absl::StrCat("security.name=worker-", std::max(command.rank, 0)));
+  absl::StatusOr<PlannedConfig> config = PlannedConfig::Load(command.config, overrides);
+  absl::Status usable = config.ok() ? config->CheckOwnModel() : config.status();
+  if (usable.ok()) usable = CheckSecurity(config->proto());
   if (!usable.ok()) return LogError(usable, 2);
+  LogSecurity(config->proto().security());
   if (!command.save.empty() && !config->is_ring()) {
     spdlog::error("--save: is for topology RING, allowed with shards: psctl save");
     return 2;

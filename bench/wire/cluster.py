@@ -27,7 +27,9 @@ class Layout:
     """A system and a layout of its processes, which are measured together."""
 
     model: str  # ModelSpec, text format
-    transport: str  # "tcp", "unix", or "shared" for headers by TCP and data in shared memory
+    # "tcp", "unix", "shared" for headers by TCP and data in shared memory, or "tls", which raw
+    # sockets take for "tcp".
+    transport: str
     workers: int = 1
     shards: int = 1
     system: str = "ps"  # or "raw"
@@ -73,7 +75,22 @@ class Layout:
             f" parameter_encoding: {self.parameter_encoding.upper()}"
             f" error_feedback: {str(self.error_feedback).lower()}"
             f" shared_memory: {shared} }} limits {{ {' '.join(self.limits)} }}"
+            f" {_security(folder) if self.transport == 'tls' else ''}"
         )
+
+
+def _security(folder):
+    """Returns the `security` of all processes, which have one certificate: its own authority."""
+    certificate, key = os.path.join(folder, "all.pem"), os.path.join(folder, "all.key")
+    if not os.path.exists(certificate):
+        names = ",".join(f"URI:evenshard://evenshard/{role}/0-999" for role in ("worker", "shard"))
+        command = [
+            "openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256",
+            "-nodes", "-keyout", key, "-out", certificate, "-days", "1", "-subj", "/CN=bench",
+            "-addext", f"subjectAltName={names}",
+        ]
+        subprocess.run(command, check=True, capture_output=True)
+    return f'security {{ certificate: "{certificate}" key: "{key}" authority: "{certificate}" }}'
 
 
 def _free_addresses(count):

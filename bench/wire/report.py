@@ -55,6 +55,7 @@ def _headline(results):
 
     headline = {}
     tcp, local, shared, eight = find("tcp", 1), find("unix", 1), find("shared", 1), find("tcp", 8)
+    tls = find("tls", 1)
     if one := tcp or local:
         headline["goodput_over_raw_socket"] = _median_ratio(one.ps.goodput, one.raw.goodput)
         headline["cpu_per_gb_over_raw_socket"] = _median_ratio(
@@ -66,6 +67,9 @@ def _headline(results):
         headline["unix_over_tcp"] = _median_ratio(local.ps.goodput, tcp.ps.goodput)
     if tcp and shared:
         headline["shared_over_tcp"] = _median_ratio(shared.ps.goodput, tcp.ps.goodput)
+    if tcp and tls:
+        headline["tls_over_tcp"] = _median_ratio(tls.ps.goodput, tcp.ps.goodput)
+        headline["cpu_per_gb_tls_over_tcp"] = _median_ratio(tls.ps.cpu_per_gb, tcp.ps.cpu_per_gb)
     if eight:
         headline["eight_workers_over_one"] = _median_ratio(
             eight.ps.goodput, results.one_beside_eight.goodput)

@@ -13,7 +13,8 @@ Exchanges a whole model between real processes, by Evenshard and by raw sockets 
 what both compute, then measures goodput, CPU time, latency and memory. Lists are separated by
 commas. Exit code: 0, 1 after a failure, 2 for a wrong command line."""
 
-_TRANSPORTS = ("tcp", "unix", "shared")
+_TRANSPORTS = ("tcp", "unix", "shared", "tls")
+_DEFAULT_TRANSPORTS = ("tcp", "unix", "shared")
 _LOG_LEVELS = ("trace", "debug", "info", "warning", "error", "critical", "off")
 
 # The sizes with which this program's figures in docs/performance.md were measured. A config would
@@ -34,7 +35,7 @@ def _counts(text):
 def _transports(text):
     for item in text.split(","):
         if item not in _TRANSPORTS:
-            raise argparse.ArgumentTypeError(f'"{item}" is not tcp, unix or shared')
+            raise argparse.ArgumentTypeError(f'"{item}" is not tcp, unix, shared or tls')
     return text.split(",")
 
 
@@ -65,8 +66,8 @@ def _parser():
         help="numbers of workers; default 1,2,4,8 (--quick: 1)")
     add("--shards", metavar="LIST", type=_counts,
         help="numbers of shards; default 1,2,4 (--quick: 1)")
-    add("--transports", metavar="LIST", type=_transports, default=list(_TRANSPORTS),
-        help="some of tcp, unix and shared; default all")
+    add("--transports", metavar="LIST", type=_transports, default=list(_DEFAULT_TRANSPORTS),
+        help="some of tcp, unix, shared and tls, which is mTLS over TCP; default tcp,unix,shared")
     add("--repeat", metavar="N", type=_count, help="windows of each system; default 5 (--quick: 3)")
     add("--model", metavar="NAME", default="vgg16",
         help="a built-in model, or the text of a ModelSpec; default vgg16")

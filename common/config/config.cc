@@ -8,6 +8,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "absl/strings/str_replace.h"
 #include "common/base/status_macros.h"
 #include "common/config/config_contract.h"
 #include "common/config/config_overrides.h"
@@ -102,6 +103,9 @@ void Config::Check(FieldProblems* problems) {
 }
 
 void Config::ResolvePaths() {
+  VisitSecurityPaths(&proto_, [name = proto_.security().name()](std::string* path) {
+    absl::StrReplaceAll({{"{name}", name}}, path);
+  });
   const size_t slash = source_->name.rfind('/');
   if (slash == std::string::npos) return;
   const std::string folder = source_->name.substr(0, slash + 1);

@@ -33,7 +33,7 @@ std::optional<Address> ParseAddress(absl::string_view text) {
   if (absl::ConsumePrefix(&text, "unix:")) {
     // The kernel's limit includes the terminating NUL.
     if (text.empty() || text.size() >= sizeof(sockaddr_un::sun_path)) return std::nullopt;
-    return Address{absl::StrCat("unix:", text)};
+    return Address{.canonical = absl::StrCat("unix:", text), .is_of_host = true};
   }
   const size_t colon = text.rfind(':');
   if (colon == absl::string_view::npos) return std::nullopt;
@@ -51,7 +51,13 @@ std::optional<Address> ParseAddress(absl::string_view text) {
     canonical = absl::AsciiStrToLower(host);
   }
   if (canonical.empty()) return std::nullopt;
-  return Address{absl::StrCat(canonical, " ", port), port == 0};
+  in_addr ipv4;
+  constexpr uint8_t kLoopback = 127;
+  const bool is_loopback4 =
+      inet_pton(AF_INET, canonical.c_str(), &ipv4) == 1 && ntohl(ipv4.s_addr) >> 24 == kLoopback;
+  return Address{.canonical = absl::StrCat(canonical, " ", port),
+                 .any_port = port == 0,
+                 .is_of_host = is_loopback4 || canonical == "::1" || canonical == "localhost"};
 }
 
 }  // namespace evenshard

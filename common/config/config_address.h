@@ -15,6 +15,8 @@ constexpr char kAllowedAddresses[] =
 struct Address {
   std::string canonical;  // the same for all spellings of an address
   bool any_port = false;  // the port is 0
+  // Nobody on another host can reach it: a unix socket, localhost, 127.0.0.0/8 or [::1].
+  bool is_of_host = false;
 };
 
 // Parses "host:port", "[IPv6]:port" or "unix:PATH". Returns nullopt for any other text.

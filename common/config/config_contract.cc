@@ -93,6 +93,23 @@ void VisitPaths(ClusterConfig* config, const std::function<void(std::string*)>& 
   if (config->recovery().checkpoint().has_folder()) {
     visit(config->mutable_recovery()->mutable_checkpoint()->mutable_folder());
   }
+  VisitSecurityPaths(config, visit);
+}
+
+void VisitSecurityPaths(ClusterConfig* config, const std::function<void(std::string*)>& visit) {
+  if (config->has_security()) {
+    Security* const security = config->mutable_security();
+    if (security->has_certificate()) visit(security->mutable_certificate());
+    if (security->has_key()) visit(security->mutable_key());
+    if (security->has_authority()) visit(security->mutable_authority());
+  }
+  if (config->recovery().has_etcd()) {
+    Recovery::Etcd* const etcd = config->mutable_recovery()->mutable_etcd();
+    if (etcd->has_authority()) visit(etcd->mutable_authority());
+    if (etcd->has_certificate()) visit(etcd->mutable_certificate());
+    if (etcd->has_key()) visit(etcd->mutable_key());
+    if (etcd->has_password_file()) visit(etcd->mutable_password_file());
+  }
 }
 
 void SetDefaults(ClusterConfig* config) {
@@ -154,6 +171,7 @@ ClusterConfig ContractOf(ClusterConfig config) {
   config.mutable_training()->clear_evaluate_every_iterations();
   config.mutable_training()->clear_required_accuracy();
   VisitPaths(&config, [](std::string* path) { path->clear(); });
+  config.clear_security();
   // Processes must agree on whether there is one.
   if (config.model().has_initial_parameters()) {
     config.mutable_model()->set_initial_parameters(kGiven);
@@ -175,8 +193,10 @@ ClusterConfig ContractOf(ClusterConfig config) {
   config.mutable_ring()->clear_address();
   config.mutable_recovery()->mutable_checkpoint()->clear_buffer_bytes();
   if (config.recovery().has_etcd()) {
-    config.mutable_recovery()->mutable_etcd()->clear_endpoint();
-    config.mutable_recovery()->mutable_etcd()->add_endpoint(kGiven);
+    Recovery::Etcd* const etcd = config.mutable_recovery()->mutable_etcd();
+    etcd->clear_endpoint();
+    etcd->add_endpoint(kGiven);
+    etcd->clear_user();
   }
   const int64_t chunk_bytes = config.limits().chunk_bytes();
   config.clear_limits();

@@ -9,8 +9,11 @@
 namespace evenshard {
 
 // Calls `visit` with each path of a file or folder that is set: all strings in `data`,
-// model.initial_parameters and recovery.checkpoint.folder.
+// model.initial_parameters, recovery.checkpoint.folder, and those of VisitSecurityPaths.
 void VisitPaths(ClusterConfig* config, const std::function<void(std::string*)>& visit);
+
+// Calls `visit` with each path that is set in `security` and recovery.etcd.
+void VisitSecurityPaths(ClusterConfig* config, const std::function<void(std::string*)>& visit);
 
 // Sets the fields whose default depends on other fields, so that code that reads a config need not
 // know these defaults. common/placement/model_checks.h sets those that depend on the model.

@@ -381,6 +381,7 @@ void ValidateFields(const ClusterConfig& config, FieldProblems* problems) {
   ValidateLimits(config.limits(), problems);
   ValidateInitialParameters(config.model(), problems);
   ValidateRecovery(config, problems);
+  ValidateSecurity(config, problems);
 }
 
 }  // namespace evenshard

@@ -38,6 +38,10 @@ void ValidateCheckpointBuffer(const ClusterConfig& config, FieldProblems* proble
 void ValidateRing(const ClusterConfig& config, FieldProblems* problems);
 void ValidateBuckets(const ClusterConfig& config, FieldProblems* problems);
 
+// The part for `security` and the TLS of recovery.etcd, in config_validation_security.cc. Whether
+// files are there and right is checked where they are used (common/security/tls_files.h).
+void ValidateSecurity(const ClusterConfig& config, FieldProblems* problems);
+
 // An address of the config, with its field, and with what must have different ones in words.
 struct AddressField {
   std::string field;

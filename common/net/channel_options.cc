@@ -5,9 +5,9 @@
 #include <optional>
 
 #include "common/net/unix_socket.h"
+#include "common/security/credentials.h"
 #include "grpcpp/create_channel.h"
 #include "grpcpp/create_channel_posix.h"
-#include "grpcpp/security/credentials.h"
 #include "grpcpp/support/channel_arguments.h"
 
 namespace evenshard {
@@ -78,22 +78,26 @@ grpc::ChannelArguments Arguments(const Limits& limits, absl::Duration keepalive)
 
 }  // namespace
 
-std::shared_ptr<grpc::Channel> CreateChannel(const std::string& address, const Limits& limits) {
-  return grpc::CreateCustomChannel(address, grpc::InsecureChannelCredentials(),
-                                   Arguments(limits, kKeepalive));
+std::shared_ptr<grpc::Channel> CreateChannel(const std::string& address,
+                                             const ClusterConfig& config, const ProcessName& peer) {
+  return grpc::CreateCustomChannel(address, ChannelCredentialsFor(address, config.security(), peer),
+                                   Arguments(config.limits(), kKeepalive));
 }
 
-std::shared_ptr<grpc::Channel> CreateBulkChannel(const std::string& address, const Limits& limits,
+std::shared_ptr<grpc::Channel> CreateBulkChannel(const std::string& address,
+                                                 const ClusterConfig& config,
+                                                 const ProcessName& peer,
                                                  absl::Duration keepalive) {
+  const grpc::ChannelArguments arguments = Arguments(config.limits(), keepalive);
   if (const std::optional<std::string> path = UnixPath(address); path.has_value()) {
     const absl::StatusOr<int> fd = ConnectUnix(*path);
     if (fd.ok()) {
-      return grpc::CreateCustomInsecureChannelFromFd(address, *fd, Arguments(limits, keepalive));
+      return grpc::CreateCustomInsecureChannelFromFd(address, *fd, arguments);
     }
   }
   // If the unix socket cannot be connected, the channel's calls fail with the reason.
-  return grpc::CreateCustomChannel(address, grpc::InsecureChannelCredentials(),
-                                   Arguments(limits, keepalive));
+  return grpc::CreateCustomChannel(address, ChannelCredentialsFor(address, config.security(), peer),
+                                   arguments);
 }
 
 void SetServerOptions(const Limits& limits, int chunks, grpc::ServerBuilder* builder) {

@@ -5,6 +5,7 @@
 #include <string>
 
 #include "absl/time/time.h"
+#include "common/security/identity.h"
 #include "grpcpp/channel.h"
 #include "grpcpp/server_builder.h"
 #include "proto/config.pb.h"
@@ -13,16 +14,21 @@
 
 namespace evenshard {
 
-// Creates a channel for control calls. It has a connection of its own, so that the calls never
-// queue behind bulk data. It connects at its first call, and reconnects if the connection is lost.
-std::shared_ptr<grpc::Channel> CreateChannel(const std::string& address, const Limits& limits);
+// Creates a channel for control calls to a process of the run. It has a connection of its own, so
+// that the calls never queue behind bulk data. It connects at its first call, and reconnects if the
+// connection is lost. Calls fail where `security` does not allow the connection
+// (common/security/credentials.h).
+std::shared_ptr<grpc::Channel> CreateChannel(const std::string& address,
+                                             const ClusterConfig& config, const ProcessName& peer);
 
 // A connection without data is checked after this time, and the peer has as long to answer.
 inline constexpr absl::Duration kKeepalive = absl::Seconds(20);
 
 // Creates a channel for one stream of bulk data. REQUIRES: the shard listens already, and
 // `keepalive` is at least 1 s.
-std::shared_ptr<grpc::Channel> CreateBulkChannel(const std::string& address, const Limits& limits,
+std::shared_ptr<grpc::Channel> CreateBulkChannel(const std::string& address,
+                                                 const ClusterConfig& config,
+                                                 const ProcessName& peer,
                                                  absl::Duration keepalive = kKeepalive);
 
 // Sets the server's options: it limits the size of messages and the number of streams on a

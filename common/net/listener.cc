@@ -3,11 +3,14 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "common/security/credentials.h"
+#include "grpcpp/security/server_credentials.h"
 
 namespace evenshard {
 
 absl::StatusOr<std::unique_ptr<Listener>> Listener::Start(grpc::ServerBuilder* builder,
                                                           const std::string& address,
+                                                          const Security& security,
                                                           absl::string_view name) {
   const auto cannot = [&](absl::string_view why) {
     return absl::UnavailableError(absl::StrCat(name, " cannot listen on ", address, ": ", why));
@@ -19,7 +22,13 @@ absl::StatusOr<std::unique_ptr<Listener>> Listener::Start(grpc::ServerBuilder* b
         grpc::ServerBuilder::experimental_type::ExternalConnectionType::FROM_FD,
         grpc::InsecureServerCredentials());
   } else {
-    builder->AddListeningPort(address, grpc::InsecureServerCredentials(), &listener->port_);
+    const auto credentials = ServerCredentialsFor(address, security);
+    if (!credentials.ok()) {
+      return absl::Status(credentials.status().code(),
+                          absl::StrCat(name, " does not listen on ", address, ": ",
+                                       credentials.status().message()));
+    }
+    builder->AddListeningPort(address, *credentials, &listener->port_);
   }
   listener->grpc_server_ = builder->BuildAndStart();
   if (listener->grpc_server_ == nullptr) {

@@ -12,6 +12,7 @@
 #include "common/net/unix_socket.h"
 #include "grpcpp/server.h"
 #include "grpcpp/server_builder.h"
+#include "proto/config.pb.h"
 
 namespace evenshard {
 
@@ -23,9 +24,11 @@ class Listener {
   ~Listener();
 
   // Starts the server of `builder`, which has its services and options. `name` stands in errors:
-  // "shard 3". Errors: UNAVAILABLE if nobody can listen on the address.
+  // "shard 3". Errors: UNAVAILABLE if nobody can listen on the address; those of
+  // ServerCredentialsFor.
   static absl::StatusOr<std::unique_ptr<Listener>> Start(grpc::ServerBuilder* builder,
                                                          const std::string& address,
+                                                         const Security& security,
                                                          absl::string_view name);
 
   // The bound port, which differs from a port 0 of the address, or 0 for a unix socket.

@@ -1,7 +1,10 @@
 #include "common/net/status_conversion.h"
 
+#include <string>
+
 #include "common/base/error_kind.h"
 #include "common/base/text.h"
+#include "common/security/rights.h"
 #include "proto/error.pb.h"
 
 namespace evenshard {
@@ -11,6 +14,10 @@ namespace {
 // A message is sent in the trailing metadata, of which a peer accepts 8 KiB: once by itself, where
 // encoding may turn one byte into three, and once in the details, where it turns three into four.
 constexpr size_t kMaxMessageBytes = 1700;
+
+constexpr char kOwnRefusal[] =
+    "refused: this process's certificate (security.certificate) gives it no right to this; the log "
+    "of the other process says for whom it was taken";
 
 }  // namespace
 
@@ -32,8 +39,9 @@ grpc::Status ToGrpc(const absl::Status& status) {
 
 absl::Status FromGrpc(const grpc::Status& status) {
   if (status.ok()) return absl::OkStatus();
-  const absl::Status converted(static_cast<absl::StatusCode>(status.error_code()),
-                               Printable(status.error_message(), kMaxMessageBytes));
+  std::string message = Printable(status.error_message(), kMaxMessageBytes);
+  if (message == kRefused) message = kOwnRefusal;
+  const absl::Status converted(static_cast<absl::StatusCode>(status.error_code()), message);
   StatusDetails details;
   if (!details.ParseFromString(status.error_details())) return converted;
   for (const StatusDetails::Detail& detail : details.detail()) {

@@ -16,6 +16,7 @@
 #include "absl/strings/strip.h"
 #include "absl/time/clock.h"
 #include "common/base/status_macros.h"
+#include "common/security/refusal_log.h"
 
 namespace evenshard {
 namespace {
@@ -51,6 +52,20 @@ absl::StatusOr<int> MakeSocket(const std::string& path, sockaddr_un* address) {
 void PrepareConnection(int fd) {
   setsockopt(fd, SOL_SOCKET, SO_SNDBUF, &kSendBufferBytes, sizeof(kSendBufferBytes));
   fcntl(fd, F_SETFL, fcntl(fd, F_GETFL) | O_NONBLOCK);
+}
+
+// Whether the process at the other end is of this one's user, or of root, which may do everything
+// to both anyway.
+absl::Status CheckUser(int fd, const std::string& path) {
+  ucred peer;
+  socklen_t size = sizeof(peer);
+  if (getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &size) != 0) {
+    return SystemError(errno, "SO_PEERCRED of", path);
+  }
+  if (peer.uid == geteuid() || peer.uid == 0) return absl::OkStatus();
+  return absl::PermissionDeniedError(absl::StrCat("the process ", peer.pid, " at ", path,
+                                                  " is of user ", peer.uid, ", allowed: user ",
+                                                  geteuid(), " or root"));
 }
 
 const sockaddr* AsAny(const sockaddr_un& address) {
@@ -132,7 +147,9 @@ absl::StatusOr<UnixListeningSocket> UnixListeningSocket::Listen(const std::strin
   RETURN_IF_ERROR(RemoveStale(path, address));
   if (bind(fd, AsAny(address), sizeof(address)) != 0) return SystemError(errno, "listen on", path);
   struct stat file;
-  if (lstat(path.c_str(), &file) != 0 || listen(fd, SOMAXCONN) != 0) {
+  // Nobody can connect before listen.
+  if (chmod(path.c_str(), S_IRUSR | S_IWUSR) != 0 || lstat(path.c_str(), &file) != 0 ||
+      listen(fd, SOMAXCONN) != 0) {
     const absl::Status failed = SystemError(errno, "listen on", path);
     unlink(path.c_str());
     return failed;
@@ -166,6 +183,12 @@ absl::StatusOr<int> UnixListeningSocket::Accept() const {
   while (true) {
     const int fd = accept4(fd_, nullptr, nullptr, SOCK_CLOEXEC);
     if (fd >= 0) {
+      const absl::Status allowed = CheckUser(fd, path_);
+      if (!allowed.ok()) {
+        close(fd);
+        LogRefusal(allowed.message());
+        continue;
+      }
       PrepareConnection(fd);
       return fd;
     }
@@ -182,6 +205,10 @@ absl::StatusOr<int> ConnectUnix(const std::string& path) {
     const absl::Status failed = SystemError(errno, "connect to", path);
     close(fd);
     return failed;
+  }
+  if (absl::Status allowed = CheckUser(fd, path); !allowed.ok()) {
+    close(fd);
+    return allowed;
   }
   PrepareConnection(fd);
   return fd;

@@ -24,7 +24,7 @@ std::optional<std::string> UnixPath(absl::string_view address);
 class UnixListeningSocket {
  public:
   // Replaces a socket that a former listener left at `path`, and nothing else. If several processes
-  // call this for one path at the same time, one succeeds.
+  // call this for one path at the same time, one succeeds. Only this process's user may connect.
   // Errors: UNAVAILABLE if another process listens there; FAILED_PRECONDITION if something other
   // than a stream socket is there; the system's.
   static absl::StatusOr<UnixListeningSocket> Listen(const std::string& path);
@@ -35,7 +35,8 @@ class UnixListeningSocket {
 
   int fd() const { return fd_; }
 
-  // Waits for the next connection and returns its file descriptor, which is non-blocking.
+  // Waits for the next connection of this process's user, or of root, and returns its file
+  // descriptor, which is non-blocking. Others are closed (SO_PEERCRED of unix(7)), and logged.
   // Errors: CANCELLED after Stop.
   absl::StatusOr<int> Accept() const;
 
@@ -54,7 +55,8 @@ class UnixListeningSocket {
 };
 
 // Connects to `path` and returns a file descriptor that is non-blocking, as gRPC requires.
-// Errors: the system's.
+// Errors: PERMISSION_DENIED if another user than this process's, or root, listens there; the
+// system's.
 absl::StatusOr<int> ConnectUnix(const std::string& path);
 
 }  // namespace evenshard

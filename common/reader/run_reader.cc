@@ -197,8 +197,8 @@ ParameterServer::Stub* RunReader::StubOf(int shard, const std::string& address) 
   connections_.resize(options_.config->shards());
   Connection& connection = connections_[shard];
   if (connection.stub == nullptr || connection.address != address) {
-    connection = {address, ParameterServer::NewStub(
-                               CreateBulkChannel(address, options_.config->proto().limits()))};
+    connection = {address, ParameterServer::NewStub(CreateBulkChannel(
+                               address, options_.config->proto(), {.role = Role::kShard}))};
   }
   return connection.stub.get();
 }

@@ -9,6 +9,7 @@
 #include "common/base/status_macros.h"
 #include "common/net/channel_options.h"
 #include "common/net/status_conversion.h"
+#include "common/security/tls_files.h"
 #include "grpcpp/grpcpp.h"
 #include "proto/admin.grpc.pb.h"
 
@@ -38,7 +39,8 @@ std::vector<absl::StatusOr<Response>> CallAll(
       continue;
     }
     Call& call = calls[i];
-    call.stub = Admin::NewStub(CreateChannel(*addresses[i], config.proto().limits()));
+    call.stub =
+        Admin::NewStub(CreateChannel(*addresses[i], config.proto(), {.role = Role::kShard}));
     call.context.set_deadline(absl::ToChronoTime(absl::Now() + timeout));
     (call.stub->async()->*start)(&call.context, &requests[i], &call.response,
                                  [&call, &pending](grpc::Status status) {
@@ -136,6 +138,7 @@ std::vector<absl::StatusOr<ShardStats>> GetStats(
 absl::StatusOr<PlannedConfig> WithModel(const PlannedConfig& config, absl::Duration timeout,
                                         const std::stop_token& stop) {
   if (config.has_model()) return config;
+  RETURN_IF_ERROR(CheckSecurity(config.proto()));
   std::string why;
   for (const absl::StatusOr<Declaration>& declaration :
        CallProcesses<GetDeclarationRequest, Declaration>(

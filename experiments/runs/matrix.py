@@ -143,7 +143,9 @@ def cluster_config(experiment, run, addresses):
         cluster.partition.scheme = config_pb2.Partition.Scheme.Value(scheme)
     if run.placement:
         cluster.partition.placement = config_pb2.Partition.Placement.Value(run.placement)
-    topologies.place(cluster, run.topology, addresses)
+    topologies.place(
+        cluster, run.topology, addresses, is_private=not proto.HasField("hosts")
+    )
     if run.scheme in (STRIPED, AUTO):
         for index, shard in enumerate(cluster.shard):
             shard.link_gbps = experiment.shard_link_gbps(index) / proto.time_dilation

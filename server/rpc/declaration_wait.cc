@@ -9,6 +9,7 @@
 #include "common/base/status_macros.h"
 #include "common/net/status_conversion.h"
 #include "common/placement/declaration.h"
+#include "common/security/rights.h"
 #include "server/session/join_check.h"
 #include "spdlog/spdlog.h"
 
@@ -19,8 +20,13 @@ class DeclarationWait::EarlyParameterService final : public ParameterServer::Ser
   explicit EarlyParameterService(DeclarationWait* wait) : wait_(*wait) {}
 
  private:
-  grpc::Status Join(grpc::ServerContext*, const JoinRequest* request, JoinResponse*) override {
-    return ToGrpc(wait_.Join(*request));
+  grpc::Status Join(grpc::ServerContext* context, const JoinRequest* request,
+                    JoinResponse*) override {
+    absl::Status joined =
+        CheckCaller(*context, wait_.options_.config->proto().security(),
+                    {.role = Role::kWorker, .index = static_cast<int>(request->worker())});
+    if (joined.ok()) joined = wait_.Join(*request);
+    return ToGrpc(joined);
   }
   grpc::Status Leave(grpc::ServerContext*, const LeaveRequest*, LeaveResponse*) override {
     return ToGrpc(wait_.NotYet());
@@ -93,8 +99,8 @@ absl::StatusOr<std::unique_ptr<DeclarationWait>> DeclarationWait::Start(const Op
   builder.AddChannelArgument(GRPC_ARG_ALLOW_REUSEPORT, 0);
   builder.RegisterService(wait->parameter_service_.get());
   builder.RegisterService(wait->admin_service_.get());
-  ASSIGN_OR_RETURN(wait->listener_,
-                   Listener::Start(&builder, address, absl::StrCat("shard ", options.process)));
+  ASSIGN_OR_RETURN(wait->listener_, Listener::Start(&builder, address, config.proto().security(),
+                                                    absl::StrCat("shard ", options.process)));
   return wait;
 }
 

@@ -6,6 +6,7 @@
 #include "common/base/error_kind.h"
 #include "common/base/status_macros.h"
 #include "common/base/text.h"
+#include "common/security/rights.h"
 #include "common/wire/exchange_metadata.h"
 #include "common/wire/metadata_number.h"
 #include "spdlog/spdlog.h"
@@ -20,11 +21,6 @@ constexpr int kReaders = 8;
 // How many Snapshots are permitted. They may wait for the training, so they must not keep workers
 // from their Pulls.
 constexpr int kSnapshots = 16;
-
-template <typename Request>
-std::optional<uint32_t> SlotOf(const Request& request) {
-  return request.has_slot() ? std::optional<uint32_t>(request.slot()) : std::nullopt;
-}
 
 }  // namespace
 
@@ -66,6 +62,11 @@ absl::StatusOr<std::shared_ptr<Shard>> ParameterService::Find(std::optional<uint
                                              wanted, " in view ", options_.host->view().number()));
 }
 
+absl::Status ParameterService::CheckWorker(const CallContext& context, uint32_t worker) const {
+  return CheckCaller(context, options_.config->proto().security(),
+                     {.role = Role::kWorker, .index = static_cast<int>(worker)});
+}
+
 void ParameterService::EndStreams(const absl::Status& status) {
   for (const auto& stream : Streams()) stream->End(status);
   push_threads_.End();
@@ -82,7 +83,7 @@ UnaryReactor* ParameterService::Join(CallContext* context, const MessageBytes* r
   const std::string peer = Printable(context->peer());
   return AnswerUnary<JoinRequest, JoinResponse>(
       context, *request, response, [&](const JoinRequest& join) -> absl::StatusOr<JoinResponse> {
-        ASSIGN_OR_RETURN(const std::shared_ptr<Shard> shard, Find(SlotOf(join)));
+        ASSIGN_OR_RETURN(const std::shared_ptr<Shard> shard, ShardFor(*context, join));
         absl::StatusOr<JoinResponse> joined = shard->Join(join, peer);
         if (joined.ok()) {
           for (const auto& stream : Streams()) {
@@ -101,7 +102,7 @@ UnaryReactor* ParameterService::Leave(CallContext* context, const MessageBytes* 
                                       MessageBytes* response) {
   return AnswerUnary<LeaveRequest, LeaveResponse>(
       context, *request, response, [&](const LeaveRequest& leave) -> absl::StatusOr<LeaveResponse> {
-        ASSIGN_OR_RETURN(const std::shared_ptr<Shard> shard, Find(SlotOf(leave)));
+        ASSIGN_OR_RETURN(const std::shared_ptr<Shard> shard, ShardFor(*context, leave));
         RETURN_IF_ERROR(shard->Leave(leave));
         attendance_.Left(SlotOf(leave).value_or(options_.process), leave.worker(),
                          Printable(leave.error()));
@@ -114,7 +115,7 @@ UnaryReactor* ParameterService::Report(CallContext* context, const MessageBytes*
   return AnswerUnary<ReportRequest, ReportResponse>(
       context, *request, response,
       [&](const ReportRequest& report) -> absl::StatusOr<ReportResponse> {
-        ASSIGN_OR_RETURN(const std::shared_ptr<Shard> shard, Find(SlotOf(report)));
+        ASSIGN_OR_RETURN(const std::shared_ptr<Shard> shard, ShardFor(*context, report));
         RETURN_IF_ERROR(shard->Report(report));
         return ReportResponse();
       });
@@ -124,7 +125,7 @@ UnaryReactor* ParameterService::Mean(CallContext* context, const MessageBytes* r
                                      MessageBytes* response) {
   return AnswerUnary<MeanRequest, MeanResponse>(
       context, *request, response, [&](const MeanRequest& mean) -> absl::StatusOr<MeanResponse> {
-        ASSIGN_OR_RETURN(const std::shared_ptr<Shard> shard, Find(SlotOf(mean)));
+        ASSIGN_OR_RETURN(const std::shared_ptr<Shard> shard, ShardFor(*context, mean));
         return shard->Mean(mean);
       });
 }
@@ -134,7 +135,7 @@ UnaryReactor* ParameterService::KeepState(CallContext* context, const MessageByt
   return AnswerUnary<KeepStateRequest, KeepStateResponse>(
       context, *request, response,
       [&](const KeepStateRequest& keep) -> absl::StatusOr<KeepStateResponse> {
-        ASSIGN_OR_RETURN(const std::shared_ptr<Shard> shard, Find(SlotOf(keep)));
+        ASSIGN_OR_RETURN(const std::shared_ptr<Shard> shard, ShardFor(*context, keep));
         RETURN_IF_ERROR(shard->KeepState(keep));
         return KeepStateResponse();
       });
@@ -145,7 +146,7 @@ UnaryReactor* ParameterService::TakeState(CallContext* context, const MessageByt
   return AnswerUnary<TakeStateRequest, TakeStateResponse>(
       context, *request, response,
       [&](const TakeStateRequest& take) -> absl::StatusOr<TakeStateResponse> {
-        ASSIGN_OR_RETURN(const std::shared_ptr<Shard> shard, Find(SlotOf(take)));
+        ASSIGN_OR_RETURN(const std::shared_ptr<Shard> shard, ShardFor(*context, take));
         return shard->TakeState(take);
       });
 }
@@ -155,7 +156,7 @@ UnaryReactor* ParameterService::AskWorkerState(CallContext* context, const Messa
   return AnswerUnary<AskWorkerStateRequest, AskWorkerStateResponse>(
       context, *request, response,
       [&](const AskWorkerStateRequest& ask) -> absl::StatusOr<AskWorkerStateResponse> {
-        ASSIGN_OR_RETURN(const std::shared_ptr<Shard> shard, Find(SlotOf(ask)));
+        ASSIGN_OR_RETURN(const std::shared_ptr<Shard> shard, ShardFor(*context, ask));
         return shard->AskWorkerState(ask);
       });
 }
@@ -165,7 +166,7 @@ UnaryReactor* ParameterService::OfferWorkerState(CallContext* context, const Mes
   return AnswerUnary<OfferWorkerStateRequest, OfferWorkerStateResponse>(
       context, *request, response,
       [&](const OfferWorkerStateRequest& offer) -> absl::StatusOr<OfferWorkerStateResponse> {
-        ASSIGN_OR_RETURN(const std::shared_ptr<Shard> shard, Find(SlotOf(offer)));
+        ASSIGN_OR_RETURN(const std::shared_ptr<Shard> shard, ShardFor(*context, offer));
         return shard->OfferWorkerState(offer);
       });
 }
@@ -183,7 +184,7 @@ WriteReactor* ParameterService::ReceiveWorkerState(CallContext* context,
       [&](std::function<void()> wake) -> absl::StatusOr<std::unique_ptr<ChunkSource>> {
         ASSIGN_OR_RETURN(const ReceiveWorkerStateRequest receive,
                          ParseMessage<ReceiveWorkerStateRequest>(*request));
-        ASSIGN_OR_RETURN(const std::shared_ptr<Shard> shard, Find(SlotOf(receive)));
+        ASSIGN_OR_RETURN(const std::shared_ptr<Shard> shard, ShardFor(*context, receive));
         RETURN_IF_ERROR(shard->CheckReceivesState(receive.worker(), receive.incarnation()));
         return state_relay_.Receive(shard->index(), receive.ticket(), std::move(wake));
       });
@@ -191,9 +192,10 @@ WriteReactor* ParameterService::ReceiveWorkerState(CallContext* context,
 
 absl::StatusOr<ParameterService::StateTransfer> ParameterService::TransferOf(
     const CallContext& context) const {
+  ASSIGN_OR_RETURN(const uint32_t worker, MetadataNumber<uint32_t>(context, kWorkerMetadata));
+  RETURN_IF_ERROR(CheckWorker(context, worker));
   ASSIGN_OR_RETURN(const std::optional<uint32_t> slot, SlotIn(context));
   ASSIGN_OR_RETURN(const std::shared_ptr<Shard> shard, Find(slot));
-  ASSIGN_OR_RETURN(const uint32_t worker, MetadataNumber<uint32_t>(context, kWorkerMetadata));
   ASSIGN_OR_RETURN(const uint64_t incarnation,
                    MetadataNumber<uint64_t>(context, kIncarnationMetadata));
   RETURN_IF_ERROR(shard->CheckSendsState(worker, incarnation));
@@ -223,10 +225,11 @@ BidiReactor* ParameterService::Exchange(CallContext* context) {
 }
 
 absl::StatusOr<ExchangeStream::Options> ParameterService::OptionsOf(const CallContext& context) {
-  ASSIGN_OR_RETURN(const std::optional<uint32_t> slot, SlotIn(context));
   ExchangeStream::Options options;
-  ASSIGN_OR_RETURN(options.shard, Find(slot));
   ASSIGN_OR_RETURN(options.worker, MetadataNumber<uint32_t>(context, kWorkerMetadata));
+  RETURN_IF_ERROR(CheckWorker(context, options.worker));
+  ASSIGN_OR_RETURN(const std::optional<uint32_t> slot, SlotIn(context));
+  ASSIGN_OR_RETURN(options.shard, Find(slot));
   ASSIGN_OR_RETURN(options.incarnation, MetadataNumber<uint64_t>(context, kIncarnationMetadata));
   ASSIGN_OR_RETURN(const uint32_t join_follows,
                    MetadataNumber<uint32_t>(context, kJoinFollowsMetadata, /*absent=*/0));

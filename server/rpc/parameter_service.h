@@ -10,6 +10,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/synchronization/mutex.h"
+#include "common/base/status_macros.h"
 #include "common/net/raw_call.h"
 #include "proto/parameter_server.grpc.pb.h"
 #include "server/recovery/slot_host.h"
@@ -91,6 +92,20 @@ class ParameterService final
   WriteReactor* Pull(CallContext* context, const MessageBytes* request) override;
   WriteReactor* Snapshot(CallContext* context, const MessageBytes* request) override;
 
+  template <typename Request>
+  static std::optional<uint32_t> SlotOf(const Request& request) {
+    return request.has_slot() ? std::optional<uint32_t>(request.slot()) : std::nullopt;
+  }
+  // Errors: PERMISSION_DENIED unless the caller may be this worker.
+  absl::Status CheckWorker(const CallContext& context, uint32_t worker) const;
+  // Returns the shard of the slot that a worker's request names. Errors: those of CheckWorker and
+  // Find.
+  template <typename Request>
+  absl::StatusOr<std::shared_ptr<Shard>> ShardFor(const CallContext& context,
+                                                  const Request& request) const {
+    RETURN_IF_ERROR(CheckWorker(context, request.worker()));
+    return Find(SlotOf(request));
+  }
   // Returns the shard of a slot. Errors: UNAVAILABLE if this process is not its primary now.
   absl::StatusOr<std::shared_ptr<Shard>> Find(std::optional<uint32_t> slot) const;
   // The slot that a call's metadata name, if they do. Errors: those of MetadataNumber.

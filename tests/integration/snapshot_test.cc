@@ -322,10 +322,12 @@ TEST_CASE("a shard serves a bounded number of snapshots, and its end ends them")
   const ScratchFolder folder;
   auto run = std::make_unique<Run>(Text(folder, false, "update { policy: SYNC }"));
   const PlannedConfig config = run->ReaderConfig();
-  const auto stub =
-      ParameterServer::NewStub(CreateChannel(run->cluster.addresses()[0], config.proto().limits()));
-  const auto other =
-      ParameterServer::NewStub(CreateChannel(run->cluster.addresses()[0], config.proto().limits()));
+  const auto connected = [&] {
+    return ParameterServer::NewStub(
+        CreateChannel(run->cluster.addresses()[0], config.proto(), {.role = Role::kShard}));
+  };
+  const auto stub = connected();
+  const auto other = connected();
   SnapshotRequest request;
   request.set_plan_fingerprint(config.plan().fingerprint());
   request.set_iteration(1);

@@ -41,6 +41,7 @@
 #include "common/process/log.h"
 #include "common/process/open_files.h"
 #include "common/reader/shard_calls.h"
+#include "common/security/tls_files.h"
 #include "spdlog/spdlog.h"
 #include "tools/launch/coordinator.h"
 #include "tools/launch/free_port.h"
@@ -176,10 +177,16 @@ std::vector<std::string> WorkerEnvironment(const Options& options, const Planned
   return environment;
 }
 
+// The config as launch itself reads it, which speaks as an operator.
+absl::StatusOr<PlannedConfig> LoadConfig(const Options& options) {
+  std::vector<std::string> overrides = {"security.name=operator"};
+  overrides.insert(overrides.end(), options.overrides.begin(), options.overrides.end());
+  return PlannedConfig::Load(options.config, overrides);
+}
+
 // Returns an error if no worker has joined the run: no shard has a model then.
 absl::Status CheckJoined(const Options& options) {
-  ASSIGN_OR_RETURN(const PlannedConfig config,
-                   PlannedConfig::Load(options.config, options.overrides));
+  ASSIGN_OR_RETURN(const PlannedConfig config, LoadConfig(options));
   const absl::Duration patience = absl::Seconds(config.proto().limits().startup_seconds());
   if (WithModel(config, patience).ok()) return absl::OkStatus();
   return absl::FailedPreconditionError(
@@ -366,8 +373,9 @@ absl::Status CheckOpenFiles(const PlannedConfig& config) {
 }
 
 int Launch(Options options) {
-  absl::StatusOr<PlannedConfig> config = PlannedConfig::Load(options.config, options.overrides);
+  absl::StatusOr<PlannedConfig> config = LoadConfig(options);
   absl::Status status = config.status();
+  if (status.ok()) status = CheckSecurity(config->proto());
   if (status.ok()) status = CheckDistinct(options);
   if (status.ok()) status = CheckProgram(options, *config);
   if (status.ok()) status = CheckTopology(options, *config);

@@ -1,14 +1,14 @@
 #include "common/control/etcd/etcd_client.h"
 
+#include <fstream>
 #include <utility>
 
-#include "absl/base/thread_annotations.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
-#include "absl/synchronization/mutex.h"
 #include "absl/time/clock.h"
 #include "common/base/status_macros.h"
 #include "common/net/status_conversion.h"
+#include "common/security/credentials.h"
 #include "grpcpp/client_context.h"
 #include "grpcpp/create_channel.h"
 #include "grpcpp/security/credentials.h"
@@ -21,6 +21,8 @@ namespace {
 
 using etcdserverpb::WatchRequest;
 using etcdserverpb::WatchResponse;
+
+constexpr char kTokenMetadata[] = "token";
 
 // All keys of a run in one answer. etcd takes 1.5 MiB in one request.
 constexpr int kMaxMessageBytes = 64 * 1024 * 1024;
@@ -65,6 +67,7 @@ bool MayDifferElsewhere(grpc::StatusCode code) {
     case grpc::StatusCode::DEADLINE_EXCEEDED:
     case grpc::StatusCode::INTERNAL:
     case grpc::StatusCode::RESOURCE_EXHAUSTED:
+    case grpc::StatusCode::UNAUTHENTICATED:  // a token has ended: the next try has another one
     case grpc::StatusCode::UNAVAILABLE:
     case grpc::StatusCode::UNKNOWN:
       return true;
@@ -76,16 +79,17 @@ bool MayDifferElsewhere(grpc::StatusCode code) {
 }  // namespace
 
 struct EtcdClient::Endpoint {
-  explicit Endpoint(const std::string& address)
+  Endpoint(const std::string& address, const std::shared_ptr<grpc::ChannelCredentials>& credentials)
       : address(address),
-        channel(
-            grpc::CreateCustomChannel(address, grpc::InsecureChannelCredentials(), Arguments())),
+        channel(grpc::CreateCustomChannel(address, credentials, Arguments())),
+        auth(etcdserverpb::Auth::NewStub(channel)),
         kv(etcdserverpb::KV::NewStub(channel)),
         lease(etcdserverpb::Lease::NewStub(channel)),
         watch(etcdserverpb::Watch::NewStub(channel)) {}
 
   const std::string address;
   const std::shared_ptr<grpc::Channel> channel;
+  const std::unique_ptr<etcdserverpb::Auth::Stub> auth;
   const std::unique_ptr<etcdserverpb::KV::Stub> kv;
   const std::unique_ptr<etcdserverpb::Lease::Stub> lease;
   const std::unique_ptr<etcdserverpb::Watch::Stub> watch;
@@ -101,6 +105,9 @@ class EtcdClient::WatchStream final : public EtcdWatchStream,
       : client_(*client), index_(index), on_news_(std::move(on_news)) {
     // An endpoint without a leader would otherwise go on without anything to tell.
     context_.AddMetadata("hasleader", "true");
+    if (const std::string token = client->token(); !token.empty()) {
+      context_.AddMetadata(kTokenMetadata, token);
+    }
     context_.set_wait_for_ready(true);
     *request_.mutable_create_request() = request;
     endpoint().watch->async()->Watch(&context_, this);
@@ -199,13 +206,60 @@ class EtcdClient::WatchStream final : public EtcdWatchStream,
   absl::Status status_;  // constant once done_
 };
 
-EtcdClient::EtcdClient(const Options& options) : timeout_(options.timeout) {
+EtcdClient::EtcdClient(const Options& options)
+    : timeout_(options.timeout), access_(options.access) {
+  const std::shared_ptr<grpc::ChannelCredentials> credentials =
+      access_.has_authority()
+          ? ServiceCredentials(access_.authority(), access_.certificate(), access_.key())
+          : grpc::InsecureChannelCredentials();
   for (const std::string& address : options.endpoints) {
-    endpoints_.push_back(std::make_unique<Endpoint>(address));
+    endpoints_.push_back(std::make_unique<Endpoint>(address, credentials));
   }
 }
 
 EtcdClient::~EtcdClient() = default;
+
+std::string EtcdClient::token() const {
+  absl::MutexLock lock(&mutex_);
+  return token_;
+}
+
+grpc::Status EtcdClient::Authenticate(const Endpoint& endpoint,
+                                      std::chrono::system_clock::time_point deadline) {
+  std::ifstream file(access_.password_file(), std::ios::binary);
+  etcdserverpb::AuthenticateRequest request;
+  request.set_name(access_.user());
+  if (!std::getline(file, *request.mutable_password())) {
+    return {grpc::StatusCode::UNAUTHENTICATED,
+            absl::StrCat("cannot read a password from recovery.etcd.password_file (\"",
+                         access_.password_file(), "\"), allowed: a line of text")};
+  }
+  grpc::ClientContext context;
+  context.set_deadline(deadline);
+  context.set_wait_for_ready(true);
+  etcdserverpb::AuthenticateResponse response;
+  const grpc::Status status = endpoint.auth->Authenticate(&context, request, &response);
+  absl::MutexLock lock(&mutex_);
+  token_ = response.token();
+  return status;
+}
+
+template <typename Call>
+grpc::Status EtcdClient::CallOnce(const Endpoint& endpoint, grpc::ClientContext* context,
+                                  const Call& call) {
+  if (!access_.has_user()) return call(endpoint, context);
+  if (token().empty()) {
+    const grpc::Status known = Authenticate(endpoint, context->deadline());
+    if (!known.ok()) return known;
+  }
+  context->AddMetadata(kTokenMetadata, token());
+  const grpc::Status status = call(endpoint, context);
+  if (status.error_code() == grpc::StatusCode::UNAUTHENTICATED) {
+    absl::MutexLock lock(&mutex_);
+    token_.clear();
+  }
+  return status;
+}
 
 template <typename Call>
 absl::Status EtcdClient::Try(absl::string_view what, const std::stop_token& stop,
@@ -216,7 +270,7 @@ absl::Status EtcdClient::Try(absl::string_view what, const std::stop_token& stop
     const size_t index = (first + i) % endpoints_.size();
     const Endpoint& endpoint = *endpoints_[index];
     CallContext context(stop, timeout_);
-    const grpc::Status status = call(endpoint, &context.context);
+    const grpc::Status status = CallOnce(endpoint, &context.context, call);
     if (status.ok()) {
       preferred_ = index;
       return absl::OkStatus();

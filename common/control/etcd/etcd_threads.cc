@@ -72,6 +72,7 @@ std::shared_ptr<EtcdThreads> EtcdThreads::Of(const ClusterConfig& config, const 
   const absl::Duration part = EtcdLease::TtlOf(config.recovery()) / 5;
   return std::make_shared<EtcdThreads>(
       EtcdClient::Options{.endpoints = {endpoints.begin(), endpoints.end()},
+                          .access = config.recovery().etcd(),
                           .timeout = std::clamp(part, absl::Milliseconds(500), absl::Seconds(1))},
       clock);
 }

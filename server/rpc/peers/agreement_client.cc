@@ -32,13 +32,14 @@ void AgreementClient::Report(const ProcessId& decider, const AgreementReport& re
   const auto call = std::make_shared<Call>();
   call->report = report;
   call->context.set_deadline(
-      absl::ToChronoTime(absl::Now() + absl::Seconds(limits_.exchange_seconds())));
+      absl::ToChronoTime(absl::Now() + absl::Seconds(config_.limits().exchange_seconds())));
   std::list<std::shared_ptr<Call>>::iterator place;
   {
     absl::MutexLock lock(&mutex_);
     if (address_ != decider.address()) {
       address_ = decider.address();
-      stub_ = Agreement::NewStub(CreateChannel(address_, limits_));
+      stub_ = Agreement::NewStub(CreateChannel(
+          address_, config_, {.role = Role::kShard, .index = static_cast<int>(decider.process())}));
     }
     call->stub = stub_;
     place = calls_.insert(calls_.end(), call);

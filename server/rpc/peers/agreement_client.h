@@ -18,8 +18,8 @@ namespace evenshard {
 // which never queues behind gradients. Thread-safe.
 class AgreementClient final : public AgreementTransport {
  public:
-  // `limits` must outlive the client.
-  explicit AgreementClient(const Limits* limits) : limits_(*limits) {}
+  // `config` must outlive the client.
+  explicit AgreementClient(const ClusterConfig* config) : config_(*config) {}
   // Ends the calls that are not answered, and waits for them.
   ~AgreementClient() override;
 
@@ -29,7 +29,7 @@ class AgreementClient final : public AgreementTransport {
  private:
   struct Call;
 
-  const Limits& limits_;
+  const ClusterConfig& config_;
   absl::Mutex mutex_;
   std::string address_ ABSL_GUARDED_BY(mutex_);  // of the latest decider
   std::shared_ptr<Agreement::Stub> stub_ ABSL_GUARDED_BY(mutex_);

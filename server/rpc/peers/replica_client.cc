@@ -117,8 +117,10 @@ class ReplicaSender final : public ReplicaStream,
 std::unique_ptr<ReplicaStream> ReplicaClient::Open(int slot, uint64_t view,
                                                    const ProcessId& primary, const ProcessId& copy,
                                                    ReplicaStream::Receiver* receiver) {
-  return std::make_unique<ReplicaSender>(CreateBulkChannel(copy.address(), limits_), slot, view,
-                                         primary, receiver);
+  return std::make_unique<ReplicaSender>(
+      CreateBulkChannel(copy.address(), config_,
+                        {.role = Role::kShard, .index = static_cast<int>(copy.process())}),
+      slot, view, primary, receiver);
 }
 
 }  // namespace evenshard

@@ -12,15 +12,15 @@ namespace evenshard {
 // Thread-safe.
 class ReplicaClient final : public ReplicaTransport {
  public:
-  // `limits` must outlive the client.
-  explicit ReplicaClient(const Limits* limits) : limits_(*limits) {}
+  // `config` must outlive the client.
+  explicit ReplicaClient(const ClusterConfig* config) : config_(*config) {}
 
   std::unique_ptr<ReplicaStream> Open(int slot, uint64_t view, const ProcessId& primary,
                                       const ProcessId& copy,
                                       ReplicaStream::Receiver* receiver) override;
 
  private:
-  const Limits& limits_;
+  const ClusterConfig& config_;
 };
 
 }  // namespace evenshard

@@ -92,8 +92,9 @@ TEST_CASE("a client refuses a compressed reply") {
   StatsServer server(/*with_options=*/false);
   server.compresses = true;
   for (const bool bulk : {false, true}) {
-    const Answer answer = GetStats(bulk ? CreateBulkChannel(server.address(), Limits())
-                                        : CreateChannel(server.address(), Limits()));
+    const Answer answer =
+        GetStats(bulk ? CreateBulkChannel(server.address(), ClusterConfig(), {.role = Role::kShard})
+                      : CreateChannel(server.address(), ClusterConfig(), {.role = Role::kShard}));
     // With gRPC's "Compression algorithm 'gzip' is disabled", or, where the whole reply has come
     // before gRPC looks at it, "No message returned".
     CHECK(answer.status.error_code() == grpc::StatusCode::UNIMPLEMENTED);
@@ -105,7 +106,7 @@ TEST_CASE("the streams of a connection are bounded: further calls wait") {
   StatsServer server(/*with_options=*/true);
   absl::Notification go_on;
   server.blocked_until = &go_on;
-  const auto channel = CreateChannel(server.address(), Limits());
+  const auto channel = CreateChannel(server.address(), ClusterConfig(), {.role = Role::kShard});
   std::vector<Answer> answers(40);
   std::vector<std::thread> threads;
   for (Answer& answer : answers) {

@@ -3,16 +3,21 @@
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/un.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <barrier>
 #include <catch2/catch.hpp>
+#include <cerrno>
+#include <csignal>
 #include <filesystem>
+#include <functional>
 #include <optional>
 #include <string>
 #include <thread>
 #include <vector>
 
+#include "tests/testing/captured_log.h"
 #include "tests/testing/scratch_folder.h"
 
 namespace evenshard {
@@ -185,6 +190,74 @@ TEST_CASE("a listener that was stopped accepts no more") {
   listener->Stop();
   accepter.join();
   CHECK(absl::IsCancelled(accepted));
+}
+
+TEST_CASE("another user is neither let in nor spoken to") {
+  constexpr uid_t kNobody = 65534;
+  // What a child of another user comes to.
+  const auto as_nobody = [&](const std::function<int()>& act) {
+    const pid_t child = fork();
+    if (child == 0) _exit(setresuid(kNobody, kNobody, kNobody) == 0 ? act() : 255);
+    int status = 0;
+    REQUIRE(waitpid(child, &status, 0) == child);
+    return WEXITSTATUS(status);
+  };
+  if (as_nobody([] { return 0; }) != 0) {
+    WARN("skipped: only root, outside of a sandbox, can become another user");
+    return;
+  }
+  const ScratchFolder folder;
+  const std::string path = folder.Path("socket");
+  std::filesystem::permissions(folder.Path("."), std::filesystem::perms::all);
+  const absl::StatusOr<UnixListeningSocket> listener = UnixListeningSocket::Listen(path);
+  REQUIRE(listener.ok());
+  struct stat file;
+  REQUIRE(stat(path.c_str(), &file) == 0);
+  CHECK((file.st_mode & 0777) == 0600);
+  constexpr int kNothingRead = 200;
+  const auto connect_and_read = [&] {
+    sockaddr_un address = {};
+    address.sun_family = AF_UNIX;
+    path.copy(address.sun_path, path.size());
+    const int fd = socket(AF_UNIX, SOCK_STREAM, 0);
+    if (connect(fd, reinterpret_cast<const sockaddr*>(&address), sizeof(address)) != 0)
+      return errno;
+    char byte;
+    return read(fd, &byte, 1) == 0 ? kNothingRead : 0;
+  };
+  CHECK(as_nobody(connect_and_read) == EACCES);
+  // Also if somebody has opened the file to others.
+  std::filesystem::permissions(path, std::filesystem::perms::all);
+  {
+    const CapturedLog log;
+    std::thread accepting([&] { CHECK(listener->Accept().ok()); });
+    CHECK(as_nobody(connect_and_read) == kNothingRead);
+    CHECK(ConnectUnix(path).ok());
+    accepting.join();
+    CHECK_THAT(log.text(), Contains("refused: the process ") && Contains(" is of user 65534"));
+  }
+  // A listener of nobody, whom no other user speaks to; root's is spoken to by everybody.
+  const std::string other = folder.Path("other");
+  CHECK(as_nobody([&] {
+          if (!ConnectUnix(path).ok()) return 1;
+          absl::StatusOr<UnixListeningSocket> theirs = UnixListeningSocket::Listen(other);
+          return theirs.ok() ? 0 : 2;
+        }) == 0);
+  const pid_t nobody = fork();
+  if (nobody == 0) {
+    if (setresuid(kNobody, kNobody, kNobody) != 0) _exit(1);
+    const absl::StatusOr<UnixListeningSocket> theirs = UnixListeningSocket::Listen(other);
+    pause();
+    _exit(0);
+  }
+  absl::StatusOr<int> fd;
+  do {
+    fd = ConnectUnix(other);
+  } while (absl::IsNotFound(fd.status()) || absl::IsUnavailable(fd.status()));
+  CHECK(absl::IsPermissionDenied(fd.status()));
+  CHECK_THAT(std::string(fd.status().message()), Contains("is of user 65534, allowed: user 0"));
+  kill(nobody, SIGKILL);
+  waitpid(nobody, nullptr, 0);
 }
 
 TEST_CASE("paths that cannot be listened on or connected to are named") {

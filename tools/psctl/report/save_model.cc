@@ -66,7 +66,8 @@ absl::Status PullAll(const PlannedConfig& config, ModelFile& file) {
   for (int shard = 0; shard < config.shards(); ++shard) {
     RETURN_IF_ERROR(primaries[shard].status());
     const std::string& address = *primaries[shard];
-    const auto stub = ParameterServer::NewStub(CreateChannel(address, config.proto().limits()));
+    const auto stub =
+        ParameterServer::NewStub(CreateChannel(address, config.proto(), {.role = Role::kShard}));
     grpc::ClientContext context;
     context.set_deadline(absl::ToChronoTime(absl::Now() + Timeout(config)));
     const absl::Status pulled = PullShard(stub.get(), &context, config.plan(), shard,

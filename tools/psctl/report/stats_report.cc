@@ -49,9 +49,21 @@ std::string ShardTable(const ClusterReport& report) {
     if (!shard.stats.ok()) {
       absl::StrAppend(&text, "shard ", i, " (", shard.address,
                       ") is unreachable: ", Printable(shard.stats.status().message()), "\n");
-    } else if (!shard.stats->failure().empty()) {
+      continue;
+    }
+    const ShardStats& stats = *shard.stats;
+    if (!stats.failure().empty()) {
+      absl::StrAppend(&text, "shard ", i, " has given the run up: ", Printable(stats.failure()),
+                      "\n");
+    }
+    if (stats.protection() == ShardStats::INSECURE) {
       absl::StrAppend(&text, "shard ", i,
-                      " has given the run up: ", Printable(shard.stats->failure()), "\n");
+                      " is insecure: nothing is encrypted, and whoever reaches its port may do "
+                      "everything\n");
+    }
+    if (stats.refusals() > 0) {
+      absl::StrAppend(&text, "shard ", i, " has refused ", FormatCount(stats.refusals()),
+                      " calls and connections, which had no right; its log has some of them\n");
     }
   }
   return text;

@@ -36,7 +36,8 @@ int SaveVerb(int argc, const char* const* argv) {
     return PrintError(found, kPsctlUsage);
   }
   const absl::StatusOr<PlannedConfig> config = LoadWithModel(target.config, target.overrides);
-  const absl::Status usable = config.ok() ? config->CheckHasShards() : config.status();
+  absl::Status usable = config.ok() ? config->CheckHasShards() : config.status();
+  if (usable.ok()) usable = CheckSecurity(config->proto());
   if (!usable.ok()) return PrintError(usable, kPsctlUsage);
   const absl::StatusOr<SavedModel> saved = SaveModel(*config, out);
   if (!saved.ok()) {

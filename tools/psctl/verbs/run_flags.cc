@@ -1,10 +1,12 @@
 #include "tools/psctl/verbs/run_flags.h"
 
 #include "common/base/status_macros.h"
+#include "common/security/tls_files.h"
 
 namespace evenshard {
 
 absl::Status RunFlags::Resolve() {
+  overrides.insert(overrides.begin(), "security.name=operator");
   if (!config.empty()) {
     return run.empty() ? absl::OkStatus()
                        : absl::InvalidArgumentError(
@@ -19,6 +21,7 @@ absl::Status RunFlags::Resolve() {
 absl::StatusOr<Config> LoadWithShards(const RunFlags& flags) {
   ASSIGN_OR_RETURN(Config config, Config::Load(flags.config, flags.overrides));
   RETURN_IF_ERROR(config.CheckHasShards());
+  RETURN_IF_ERROR(CheckSecurity(config.proto()));
   return config;
 }
 

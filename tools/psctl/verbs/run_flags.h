@@ -28,12 +28,13 @@ struct RunFlags {
   }
 
   // Sets the config and the overrides to those of the run, if it is given by its name, or if
-  // neither is given to those of the latest one. Errors: INVALID_ARGUMENT, NOT_FOUND.
+  // neither is given to those of the latest one. The verb speaks as an operator, unless an override
+  // of security.name says otherwise. Errors: INVALID_ARGUMENT, NOT_FOUND.
   absl::Status Resolve();
 };
 
 // Loads the config of a run whose shards a verb asks. Errors: those of Config::Load and
-// Config::CheckHasShards.
+// Config::CheckHasShards and CheckSecurity.
 absl::StatusOr<Config> LoadWithShards(const RunFlags& flags);
 
 }  // namespace evenshard

@@ -139,17 +139,17 @@ void ShardConnection::Try(ExchangeTransport::Attempt attempt, const std::stop_to
           : kKeepalive;
   ShardStream* first = nullptr;
   for (int i = 0; i < limits.connections(); ++i) {
-    auto stream =
-        std::make_unique<ShardStream>(CreateBulkChannel(attempt.address, limits, keepalive),
-                                      ShardStream::Options{
-                                          .slot = self.slot,
-                                          .attempt = attempt.number,
-                                          .index = i,
-                                          .names_slot = self.names_slot,
-                                          .worker = self.rank,
-                                          .incarnation = self.incarnation,
-                                      },
-                                      options_.handler);
+    auto stream = std::make_unique<ShardStream>(
+        CreateBulkChannel(attempt.address, self.config->proto(), {.role = Role::kShard}, keepalive),
+        ShardStream::Options{
+            .slot = self.slot,
+            .attempt = attempt.number,
+            .index = i,
+            .names_slot = self.names_slot,
+            .worker = self.rank,
+            .incarnation = self.incarnation,
+        },
+        options_.handler);
     if (i == 0) first = stream.get();
     absl::MutexLock lock(&streams_mutex_);
     streams_.push_back(std::move(stream));

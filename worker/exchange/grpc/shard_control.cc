@@ -6,11 +6,13 @@
 #include "absl/time/clock.h"
 #include "common/base/error_kind.h"
 #include "common/base/status_macros.h"
+#include "common/base/text.h"
 #include "common/net/channel_options.h"
 #include "common/net/pull.h"
 #include "common/net/status_conversion.h"
 #include "common/wire/exchange_metadata.h"
 #include "grpcpp/client_context.h"
+#include "proto/admin.grpc.pb.h"
 #include "spdlog/spdlog.h"
 
 namespace evenshard {
@@ -18,6 +20,8 @@ namespace {
 
 // A wait for a shard that takes longer than this is worth a line in the log.
 constexpr absl::Duration kQuietWait = absl::Seconds(3);
+// How long the question why it waits may take.
+constexpr absl::Duration kProbeTime = absl::Seconds(1);
 // How often a wait checks whether a stop is requested.
 constexpr absl::Duration kStopPeriod = absl::Milliseconds(50);
 
@@ -37,7 +41,7 @@ struct CallContext {
 
 ShardControl::ShardControl(const Options& options)
     : options_(options),
-      channel_(CreateChannel(options.address, options.config->proto().limits())),
+      channel_(CreateChannel(options.address, options.config->proto(), {.role = Role::kShard})),
       stub_(ParameterServer::NewStub(channel_)) {}
 
 std::string ShardControl::name() const {
@@ -49,6 +53,14 @@ absl::Status ShardControl::Named(const absl::Status& status) const {
   return Reworded(status, absl::StrCat(name(), ": ", status.message()));
 }
 
+std::string ShardControl::WhyNotUp() const {
+  grpc::ClientContext context;
+  context.set_deadline(absl::ToChronoTime(absl::Now() + kProbeTime));
+  View view;
+  return Printable(
+      Admin::NewStub(channel_)->GetView(&context, GetViewRequest(), &view).error_message());
+}
+
 absl::Status ShardControl::AwaitUp(const std::stop_token& stop) {
   const Clock& clock = *options_.clock;
   const absl::Time quiet = clock.Now() + kQuietWait;
@@ -56,7 +68,7 @@ absl::Status ShardControl::AwaitUp(const std::stop_token& stop) {
   while (!channel_->WaitForConnected(absl::ToChronoTime(absl::Now() + kStopPeriod))) {
     if (stop.stop_requested()) return absl::CancelledError("told to stop");
     if (logged || clock.Now() < quiet) continue;
-    spdlog::info("waiting for {}", name());
+    spdlog::info("waiting for {}: {}", name(), WhyNotUp());
     logged = true;
   }
   return absl::OkStatus();
@@ -168,7 +180,7 @@ absl::Status ShardControl::SendWorkerState(uint64_t ticket,
                                            const std::function<bool(WorkerStatePiece* piece)>& next,
                                            const std::stop_token& stop) {
   const auto stub = ParameterServer::NewStub(
-      CreateBulkChannel(options_.address, options_.config->proto().limits()));
+      CreateBulkChannel(options_.address, options_.config->proto(), {.role = Role::kShard}));
   CallContext call(stop, absl::InfiniteDuration());
   call.context.AddMetadata(kWorkerMetadata, absl::StrCat(options_.rank));
   call.context.AddMetadata(kIncarnationMetadata, absl::StrCat(options_.incarnation));
@@ -187,7 +199,7 @@ absl::Status ShardControl::ReceiveWorkerState(
     uint64_t ticket, const std::function<absl::Status(const WorkerStatePiece& piece)>& take,
     const std::stop_token& stop) {
   const auto stub = ParameterServer::NewStub(
-      CreateBulkChannel(options_.address, options_.config->proto().limits()));
+      CreateBulkChannel(options_.address, options_.config->proto(), {.role = Role::kShard}));
   CallContext call(stop, absl::InfiniteDuration());
   ReceiveWorkerStateRequest request;
   Sign(&request);

@@ -46,7 +46,8 @@ class ShardControl {
   // Returns the error with the shard's name before its message.
   absl::Status Named(const absl::Status& status) const;
 
-  // Waits until the shard accepts connections, and logs that it waits if that takes a while.
+  // Waits until the shard accepts connections, and logs that it waits, and why, if that takes a
+  // while.
   // Errors: CANCELLED soon after `stop` is requested.
   absl::Status AwaitUp(const std::stop_token& stop);
 
@@ -94,6 +95,8 @@ class ShardControl {
   bool has_left() const { return has_left_; }
 
  private:
+  // What a call fails with that does not wait for the connection.
+  std::string WhyNotUp() const;
   // Says who asks, and which slot.
   template <typename Request>
   void Sign(Request* request) const {

@@ -110,10 +110,10 @@ void RingExchange::BlamePredecessor(const Stall& stall) {
   grpc::ClientContext context;
   context.set_deadline(After(kAskTimeout));
   RingState state;
-  const absl::Status asked =
-      FromGrpc(Ring::NewStub(CreateChannel(config_.proto().ring().address(predecessor_),
-                                           config_.proto().limits()))
-                   ->Ask(&context, RingAskRequest(), &state));
+  const absl::Status asked = FromGrpc(
+      Ring::NewStub(CreateChannel(config_.proto().ring().address(predecessor_), config_.proto(),
+                                  {.role = Role::kWorker, .index = predecessor_}))
+          ->Ask(&context, RingAskRequest(), &state));
   if (asked.ok() && state.waits() && stall.lasted < round_->limit() + kBlameTime) return;
   const std::string does = !asked.ok()     ? "does not answer"
                            : state.waits() ? "waits too"

@@ -172,13 +172,14 @@ absl::Status RingExchange::Listen() {
   grpc::ServerBuilder builder;
   SetServerOptions(config_.proto().limits(), /*chunks=*/1, &builder);
   builder.RegisterService(service_.get());
-  ASSIGN_OR_RETURN(listener_,
-                   Listener::Start(&builder, address, absl::StrCat("worker ", options_.rank)));
+  ASSIGN_OR_RETURN(listener_, Listener::Start(&builder, address, config_.proto().security(),
+                                              absl::StrCat("worker ", options_.rank)));
   return absl::OkStatus();
 }
 
 absl::Status RingExchange::AwaitUp(absl::Duration patience) {
-  control_ = CreateChannel(config_.proto().ring().address(successor_), config_.proto().limits());
+  control_ = CreateChannel(config_.proto().ring().address(successor_), config_.proto(),
+                           {.role = Role::kWorker, .index = successor_});
   stub_ = Ring::NewStub(control_);
   const absl::Time start = options_.clock->Now();
   bool logged = false;
@@ -224,7 +225,9 @@ absl::Status RingExchange::OpenStreams() {
     for (int stream = 0; stream < Connections(); ++stream) {
       // A connection has one stream of each way: a sum that waits does not hold parameters up.
       if (way == RingWay::kReduce) {
-        channels.push_back(CreateBulkChannel(config_.proto().ring().address(successor_), limits));
+        channels.push_back(CreateBulkChannel(config_.proto().ring().address(successor_),
+                                             config_.proto(),
+                                             {.role = Role::kWorker, .index = successor_}));
       }
       senders_.push_back(std::make_unique<RingSender>(
           channels[stream],

@@ -8,6 +8,7 @@
 #include "common/base/status_macros.h"
 #include "common/base/text.h"
 #include "common/placement/declaration.h"
+#include "common/security/rights.h"
 #include "common/wire/chunk_codec.h"
 #include "common/wire/exchange_metadata.h"
 #include "common/wire/metadata_number.h"
@@ -99,6 +100,7 @@ UnaryReactor* RingService::Join(CallContext* context, const MessageBytes* reques
   return AnswerUnary<RingJoinRequest, RingJoinResponse>(
       context, *request, response,
       [&](const RingJoinRequest& join) -> absl::StatusOr<RingJoinResponse> {
+        RETURN_IF_ERROR(CheckWorker(*context, join.worker()));
         absl::StatusOr<RingJoinResponse> joined = TakeUp(join);
         if (joined.ok()) return joined;
         const std::string refusal = Printable(joined.status().message());
@@ -107,6 +109,11 @@ UnaryReactor* RingService::Join(CallContext* context, const MessageBytes* reques
         refusal_ = absl::StrCat("worker ", join.worker(), " was refused: ", refusal);
         return joined;
       });
+}
+
+absl::Status RingService::CheckWorker(const CallContext& context, uint32_t worker) const {
+  return CheckCaller(context, options_.config->proto().security(),
+                     {.role = Role::kWorker, .index = static_cast<int>(worker)});
 }
 
 absl::Status RingService::CheckJoined(uint32_t worker, uint64_t incarnation) const {
@@ -123,6 +130,7 @@ UnaryReactor* RingService::Fail(CallContext* context, const MessageBytes* reques
   return AnswerUnary<RingFailure, RingFailureResponse>(
       context, *request, response,
       [&](const RingFailure& failure) -> absl::StatusOr<RingFailureResponse> {
+        RETURN_IF_ERROR(CheckWorker(*context, failure.worker()));
         {
           absl::MutexLock lock(&mutex_);
           RETURN_IF_ERROR(CheckJoined(failure.worker(), failure.incarnation()));
@@ -151,6 +159,7 @@ UnaryReactor* RingService::Tell(CallContext* context, const MessageBytes* reques
                                 MessageBytes* response) {
   return AnswerUnary<RingNote, RingNoteResponse>(
       context, *request, response, [&](const RingNote& note) -> absl::StatusOr<RingNoteResponse> {
+        RETURN_IF_ERROR(CheckWorker(*context, note.worker()));
         {
           absl::MutexLock lock(&mutex_);
           RETURN_IF_ERROR(CheckJoined(note.worker(), note.incarnation()));
@@ -164,9 +173,10 @@ BidiReactor* RingService::Open(CallContext* context, RingWay way) {
   const absl::StatusOr<uint32_t> worker = MetadataNumber<uint32_t>(*context, kWorkerMetadata);
   const absl::StatusOr<uint64_t> incarnation =
       MetadataNumber<uint64_t>(*context, kIncarnationMetadata);
-  absl::MutexLock lock(&mutex_);
   absl::Status refused = worker.status();
   refused.Update(incarnation.status());
+  if (refused.ok()) refused = CheckWorker(*context, *worker);
+  absl::MutexLock lock(&mutex_);
   if (refused.ok()) refused = CheckJoined(*worker, *incarnation);
   if (refused.ok() && is_ended_) refused = ended_.ok() ? absl::AbortedError("it ends") : ended_;
   if (refused.ok() && opened_ == streams()) {

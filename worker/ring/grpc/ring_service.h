@@ -79,6 +79,8 @@ class RingService final
   BidiReactor* Gather(CallContext* context) override { return Open(context, RingWay::kGather); }
 
   BidiReactor* Open(CallContext* context, RingWay way);
+  // Errors: PERMISSION_DENIED unless the caller may be this worker.
+  absl::Status CheckWorker(const CallContext& context, uint32_t worker) const;
   // Errors: why the call's worker is not the one that has joined.
   absl::Status CheckJoined(uint32_t worker, uint64_t incarnation) const
       ABSL_SHARED_LOCKS_REQUIRED(mutex_);

@@ -1,0 +1,68 @@
+#include "common/security/refusal_log.h"
+
+#include <grpc/support/log.h>
+
+#include <atomic>
+#include <optional>
+#include <string>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/strings/str_cat.h"
+#include "absl/synchronization/mutex.h"
+#include "absl/time/clock.h"
+#include "absl/time/time.h"
+#include "common/base/text.h"
+#include "spdlog/spdlog.h"
+
+namespace evenshard {
+namespace {
+
+// Lets so many lines through in a period.
+class Bound {
+ public:
+  // What to add to the line, or nothing if it is one too many.
+  std::optional<std::string> Take() {
+    absl::MutexLock lock(&mutex_);
+    const absl::Time now = absl::Now();
+    std::string more;
+    if (now - begun_ >= kPeriod) {
+      if (lines_ > kMost) more = absl::StrCat(" (and ", lines_ - kMost, " that were not told)");
+      begun_ = now;
+      lines_ = 0;
+    }
+    return ++lines_ > kMost ? std::nullopt : std::optional(more);
+  }
+
+ private:
+  static constexpr int kMost = 10;
+  static constexpr absl::Duration kPeriod = absl::Minutes(1);
+
+  absl::Mutex mutex_;
+  absl::Time begun_ ABSL_GUARDED_BY(mutex_) = absl::InfinitePast();
+  int lines_ ABSL_GUARDED_BY(mutex_) = 0;
+};
+
+std::atomic<uint64_t> refusals{0};
+
+void WriteGrpcLine(gpr_log_func_args* line) {
+  static auto* const bound = new Bound;
+  if (const std::optional<std::string> more = bound->Take(); more.has_value()) {
+    spdlog::error("gRPC: {}{}", Printable(line->message), *more);
+  }
+}
+
+}  // namespace
+
+void LogRefusal(absl::string_view what) {
+  static auto* const bound = new Bound;
+  ++refusals;
+  if (const std::optional<std::string> more = bound->Take(); more.has_value()) {
+    spdlog::warn("refused: {}{}", std::string(what), *more);
+  }
+}
+
+void BoundGrpcLog() { gpr_set_log_function(WriteGrpcLine); }
+
+uint64_t Refusals() { return refusals; }
+
+}  // namespace evenshard

@@ -1,0 +1,46 @@
+#ifndef EVENSHARD_COMMON_SECURITY_TLS_FILES_H_
+#define EVENSHARD_COMMON_SECURITY_TLS_FILES_H_
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "common/security/identity.h"
+#include "proto/config.pb.h"
+
+namespace evenshard {
+
+// An end that is nearer than this is worth a line in the log.
+inline constexpr absl::Duration kExpiryNotice = absl::Hours(7 * 24);
+
+// What the files of `security` say.
+struct TlsIdentity {
+  Identity identity;
+  absl::Time ends;  // of the certificate
+};
+
+// Reads the three files, and checks that they are what the process needs: certificates and a key in
+// PEM, a key that others cannot read and that belongs to the certificate, a certificate which the
+// authority has signed, which is valid at `now`, and which names this process (Security::name).
+// Errors: FAILED_PRECONDITION or NOT_FOUND with the field, the file and what is allowed.
+// REQUIRES: security.certificate is set.
+absl::StatusOr<TlsIdentity> ReadTlsFiles(const Security& security, absl::Time now);
+
+// Checks what a config says before a process of the run listens or connects: the files of
+// `security` and recovery.etcd, if there are any; otherwise that all addresses are of this host, or
+// that security.insecure is set. Errors: those of ReadTlsFiles; FAILED_PRECONDITION for an address
+// of other hosts.
+absl::Status CheckSecurity(const ClusterConfig& config);
+
+// Lines in the log, when a process starts: that it is insecure, or what LogExpiry tells.
+void LogSecurity(const Security& security);
+// A line in the log if the certificate ends soon, or cannot be used any more. Called now and then
+// while a process runs.
+void LogExpiry(const Security& security);
+
+// Whether others may reach `address` in plaintext: those on this host may, and with
+// security.insecure everybody.
+bool AllowsPlaintext(const Security& security, absl::string_view address);
+
+}  // namespace evenshard
+
+#endif  // EVENSHARD_COMMON_SECURITY_TLS_FILES_H_
