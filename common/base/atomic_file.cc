@@ -41,7 +41,8 @@ absl::StatusOr<std::filesystem::path> FollowLinks(const std::filesystem::path& p
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<AtomicFile>> AtomicFile::Create(const std::string& path,
-                                                               int64_t bytes) {
+                                                               int64_t bytes,
+                                                               std::optional<mode_t> mode) {
   ASSIGN_OR_RETURN(const std::filesystem::path target, FollowLinks(path));
   struct stat status;
   if (stat(path.c_str(), &status) == 0 && !S_ISREG(status.st_mode)) {
@@ -51,13 +52,16 @@ absl::StatusOr<std::unique_ptr<AtomicFile>> AtomicFile::Create(const std::string
   const std::filesystem::path folder = std::filesystem::absolute(target).parent_path();
   const std::string temporary =
       folder / absl::StrCat(".", target.filename().string(), ".", absl::Hex(NewIncarnation()));
-  int fd = open(folder.c_str(), O_TMPFILE | O_WRONLY | O_CLOEXEC, 0666);
+  const mode_t at_first = mode.value_or(0666);
+  int fd = open(folder.c_str(), O_TMPFILE | O_WRONLY | O_CLOEXEC, at_first);
   // Kernels without O_TMPFILE return EISDIR.
   const bool named = fd < 0 && (errno == EOPNOTSUPP || errno == EISDIR);
-  if (named) fd = open(temporary.c_str(), O_CREAT | O_EXCL | O_WRONLY | O_CLOEXEC, 0666);
+  if (named) fd = open(temporary.c_str(), O_CREAT | O_EXCL | O_WRONLY | O_CLOEXEC, at_first);
   if (fd < 0) return absl::ErrnoToStatus(errno, absl::StrCat("cannot write ", path));
 
   std::unique_ptr<AtomicFile> file(new AtomicFile(path, target, temporary, fd, named));
+  // open() has left out the bits of the umask.
+  if (mode.has_value() && fchmod(fd, *mode) != 0) return file->Error("set the mode of");
   if (bytes > 0) {
     errno = posix_fallocate(fd, 0, bytes);
     if (errno != 0) return file->Error("reserve space for");

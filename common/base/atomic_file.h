@@ -1,8 +1,11 @@
 #ifndef EVENSHARD_COMMON_BASE_ATOMIC_FILE_H_
 #define EVENSHARD_COMMON_BASE_ATOMIC_FILE_H_
 
+#include <sys/types.h>
+
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 
 #include "absl/status/status.h"
@@ -19,12 +22,14 @@ namespace evenshard {
 // asynchronously where the file system can do that (DirectWriter). Not thread-safe.
 class AtomicFile {
  public:
-  // Reserves `bytes` of disk space, so that a full disk is an error of this call.
+  // Reserves `bytes` of disk space, so that a full disk is an error of this call. The file has
+  // `mode` from the beginning on, so that a secret is never readable by others; without one it has
+  // 666 less the umask.
   // Errors, with the path: NOT_FOUND if the folder does not exist; PERMISSION_DENIED;
   // RESOURCE_EXHAUSTED; INVALID_ARGUMENT if something other than a regular file is at the path;
   // FAILED_PRECONDITION if the path is a symbolic link that leads in a circle.
-  static absl::StatusOr<std::unique_ptr<AtomicFile>> Create(const std::string& path,
-                                                            int64_t bytes = 0);
+  static absl::StatusOr<std::unique_ptr<AtomicFile>> Create(
+      const std::string& path, int64_t bytes = 0, std::optional<mode_t> mode = std::nullopt);
   ~AtomicFile();
 
   // The error may be that of an earlier piece. REQUIRES: no byte of the file is written twice.

@@ -52,6 +52,23 @@ TEST_CASE("a file is on disk before it gets its name, and the name before Commit
   CHECK(order == std::vector<std::string>{"sync the file", "rename", "sync the folder"});
 }
 
+TEST_CASE("a file has the mode that it is given, whatever the umask and what it replaces") {
+  const ScratchFolder folder;
+  const bool replaces = GENERATE(false, true);
+  const mode_t mode = GENERATE(0600, 0644);
+  if (replaces) folder.Write("key", "readable by all");
+  const mode_t umask_before = umask(GENERATE(0, 027, 077));
+  auto file = AtomicFile::Create(folder.Path("key"), 0, mode);
+  umask(umask_before);
+  REQUIRE(file.ok());
+  REQUIRE((*file)->WriteAt(0, "secret").ok());
+  REQUIRE((*file)->Commit().ok());
+  struct stat status;
+  REQUIRE(stat(folder.Path("key").c_str(), &status) == 0);
+  CHECK((status.st_mode & 0777) == mode);
+  CHECK(folder.Read("key") == "secret");
+}
+
 TEST_CASE("a file appears at its path with Commit, and not before") {
   const ScratchFolder folder;
   auto file = AtomicFile::Create(folder.Path("model"), 5);
