@@ -24,6 +24,8 @@ constexpr Verb kVerbs[] = {
     {"save", evenshard::SaveVerb, "writes the running shards' parameters to a file"},
     {"checkpoints", evenshard::CheckpointsVerb, "lists a run's checkpoints, and checks them"},
     {"shutdown", evenshard::ShutdownVerb, "ends the running shards"},
+    {"certificates", evenshard::CertificatesVerb,
+     "makes a run's certificates and keys, and an authority that signs them"},
 };
 
 void PrintUsage(std::ostream& out) {
@@ -33,7 +35,7 @@ void PrintUsage(std::ostream& out) {
          "                                 without a name the latest one\n\n"
          "Verbs (psctl VERB --help describes its flags):\n";
   for (const Verb& verb : kVerbs) {
-    out << "  " << verb.name << std::string(13 - verb.name.size(), ' ') << verb.help << "\n";
+    out << "  " << verb.name << std::string(14 - verb.name.size(), ' ') << verb.help << "\n";
   }
   out << "\nExit code: 0 all went well, 1 something failed, 2 wrong usage or config.\n";
 }

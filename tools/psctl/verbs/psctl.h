@@ -17,6 +17,7 @@ int ViewVerb(int argc, const char* const* argv);
 int SaveVerb(int argc, const char* const* argv);
 int CheckpointsVerb(int argc, const char* const* argv);
 int ShutdownVerb(int argc, const char* const* argv);
+int CertificatesVerb(int argc, const char* const* argv);
 
 }  // namespace evenshard
 

@@ -1,0 +1,136 @@
+#include "tools/psctl/certificates/certificate_folder.h"
+
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstdio>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "absl/strings/string_view.h"
+#include "common/base/atomic_file.h"
+#include "common/base/status_macros.h"
+#include "common/base/text.h"
+
+namespace evenshard {
+namespace {
+
+constexpr mode_t kFolderMode = 0700;
+constexpr mode_t kKeyMode = 0600;
+constexpr mode_t kCertificateMode = 0644;
+// Larger files are none of this program's.
+constexpr size_t kMaxFileBytes = 1 << 20;
+
+using File = std::unique_ptr<FILE, FreeWith<&std::fclose>>;
+
+absl::Status SystemError(absl::string_view doing, const std::string& path) {
+  return absl::ErrnoToStatus(errno, absl::StrCat("cannot ", doing, " ", Printable(path)));
+}
+
+absl::Status WriteFile(const std::string& path, const std::string& text, mode_t mode) {
+  ASSIGN_OR_RETURN(const std::unique_ptr<AtomicFile> file,
+                   AtomicFile::Create(path, static_cast<int64_t>(text.size()), mode));
+  RETURN_IF_ERROR(file->WriteAt(0, text));
+  return file->Commit();
+}
+
+// Reads a file, which others may not be able to read if it is secret.
+absl::StatusOr<std::string> ReadFile(const std::string& path, bool is_secret) {
+  const File file(std::fopen(path.c_str(), "rbe"));
+  struct stat status;
+  if (file == nullptr || fstat(fileno(file.get()), &status) != 0) return SystemError("read", path);
+  if (is_secret && (status.st_mode & (S_IRWXG | S_IRWXO)) != 0) {
+    return absl::FailedPreconditionError(
+        absl::StrFormat("%s has mode %o, so that others can read or change it, allowed: 600 "
+                        "(chmod 600)",
+                        Printable(path), status.st_mode & 0777));
+  }
+  std::string text(kMaxFileBytes, 0);
+  text.resize(std::fread(text.data(), 1, text.size(), file.get()));
+  return std::ferror(file.get()) == 0 ? absl::StatusOr<std::string>(std::move(text))
+                                      : SystemError("read", path);
+}
+
+// Whoever can write in the folder can put another authority there.
+absl::Status CheckOwnersOnly(int folder, const std::string& path) {
+  struct stat status;
+  if (fstat(folder, &status) != 0) return SystemError("read", path);
+  if ((status.st_mode & (S_IWGRP | S_IWOTH)) == 0) return absl::OkStatus();
+  return absl::FailedPreconditionError(
+      absl::StrFormat("--out: \"%s\" has mode %o, so that others can write in it, allowed: a "
+                      "folder in which only its owner can write (chmod 700), or none yet",
+                      Printable(path), status.st_mode & 0777));
+}
+
+}  // namespace
+
+CertificateFolder::CertificateFolder(std::string path, Folder locked)
+    : path_(std::move(path)), locked_(std::move(locked)) {}
+
+absl::StatusOr<CertificateFolder> CertificateFolder::Open(const std::string& path) {
+  if (mkdir(path.c_str(), kFolderMode) != 0 && errno != EEXIST) {
+    return SystemError("make the folder", path);
+  }
+  Folder folder(opendir(path.c_str()));
+  if (folder == nullptr && errno == ENOTDIR) {
+    return absl::FailedPreconditionError(
+        absl::StrCat("--out: \"", Printable(path), "\" is a file, allowed: a folder, or none yet"));
+  }
+  if (folder == nullptr) return SystemError("open the folder", path);
+  RETURN_IF_ERROR(CheckOwnersOnly(dirfd(folder.get()), path));
+  if (flock(dirfd(folder.get()), LOCK_EX | LOCK_NB) != 0) {
+    if (errno != EWOULDBLOCK) return SystemError("lock (flock) the folder", path);
+    return absl::AbortedError(absl::StrCat("--out: another psctl certificates works in \"",
+                                           Printable(path), "\", allowed: one at a time"));
+  }
+  return CertificateFolder(path, std::move(folder));
+}
+
+absl::StatusOr<CertificateFolder::OpenedAuthority> CertificateFolder::OpenAuthority(
+    absl::Time now) const {
+  const std::string certificate = absl::StrCat(path_, "/", kAuthorityCertificateFile);
+  const std::string key = absl::StrCat(path_, "/", kAuthorityKeyFile);
+  const bool has_certificate = access(certificate.c_str(), F_OK) == 0;
+  const bool has_key = access(key.c_str(), F_OK) == 0;
+  if (has_certificate != has_key) {
+    return absl::FailedPreconditionError(absl::StrCat(
+        Printable(has_key ? key : certificate), " is there without ",
+        has_key ? kAuthorityCertificateFile : kAuthorityKeyFile,
+        ", allowed: both, with which new certificates are signed, or none, so that a new authority "
+        "is made"));
+  }
+  absl::StatusOr<Authority> authority = has_key ? ReadAuthority(now) : MakeAuthority(now);
+  if (!authority.ok()) return authority.status();
+  return OpenedAuthority{.authority = *std::move(authority), .is_new = !has_key};
+}
+
+absl::StatusOr<Authority> CertificateFolder::MakeAuthority(absl::Time now) const {
+  ASSIGN_OR_RETURN(Authority authority, Authority::Make(now));
+  ASSIGN_OR_RETURN(const PemPair pem, authority.ToPem());
+  RETURN_IF_ERROR(WriteFile(absl::StrCat(path_, "/", kAuthorityKeyFile), pem.key, kKeyMode));
+  RETURN_IF_ERROR(WriteFile(absl::StrCat(path_, "/", kAuthorityCertificateFile), pem.certificate,
+                            kCertificateMode));
+  return authority;
+}
+
+absl::StatusOr<Authority> CertificateFolder::ReadAuthority(absl::Time now) const {
+  PemPair pem;
+  ASSIGN_OR_RETURN(pem.key, ReadFile(absl::StrCat(path_, "/", kAuthorityKeyFile),
+                                     /*is_secret=*/true));
+  ASSIGN_OR_RETURN(pem.certificate, ReadFile(absl::StrCat(path_, "/", kAuthorityCertificateFile),
+                                             /*is_secret=*/false));
+  absl::StatusOr<Authority> authority = Authority::Parse(pem, now);
+  if (authority.ok()) return authority;
+  return absl::Status(authority.status().code(),
+                      absl::StrCat(Printable(path_), "/", authority.status().message()));
+}
+
+absl::Status CertificateFolder::Write(const std::string& name, const PemPair& pem) const {
+  RETURN_IF_ERROR(WriteFile(absl::StrCat(path_, "/", name, ".key"), pem.key, kKeyMode));
+  return WriteFile(absl::StrCat(path_, "/", name, ".pem"), pem.certificate, kCertificateMode);
+}
+
+}  // namespace evenshard
