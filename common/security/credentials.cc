@@ -3,19 +3,19 @@
 #include <functional>
 #include <iterator>
 #include <map>
+#include <optional>
 #include <tuple>
 #include <utility>
 #include <vector>
 
 #include "absl/algorithm/container.h"
 #include "absl/base/thread_annotations.h"
-#include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
-#include "absl/strings/strip.h"
 #include "absl/synchronization/mutex.h"
 #include "common/base/text.h"
+#include "common/config/config_address.h"
 #include "common/security/refusal_log.h"
 #include "common/security/rights.h"
 #include "common/security/tls_files.h"
@@ -62,11 +62,10 @@ std::vector<std::string> Strings(const std::vector<grpc::string_ref>& references
   return strings;
 }
 
-// "10.0.0.2" of "10.0.0.2:50051", and "::1" of "[::1]:50051".
+// "10.0.0.2" of "10.0.0.2:50051", and "::1" of "[0::1]:50051", as gRPC has those of certificates.
 std::string HostOf(const std::string& address) {
-  absl::string_view host = absl::string_view(address).substr(0, address.rfind(':'));
-  if (absl::ConsumePrefix(&host, "[")) absl::ConsumeSuffix(&host, "]");
-  return absl::AsciiStrToLower(host);
+  const std::optional<Address> parsed = ParseAddress(address);
+  return parsed.has_value() ? parsed->canonical.substr(0, parsed->canonical.find(' ')) : "";
 }
 
 // Whether the certificate that a server shows, and that the authority has signed, is the peer's.

@@ -17,6 +17,7 @@
 #include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
 #include "common/control/etcd/etcd_machine.h"
+#include "grpcpp/client_context.h"
 #include "grpcpp/support/status.h"
 #include "proto/config.pb.h"
 #include "proto/etcd/rpc.pb.h"

@@ -6,6 +6,7 @@
 #include "common/process/command_line.h"
 #include "common/process/log.h"
 #include "common/reader/shard_calls.h"
+#include "common/security/tls_files.h"
 #include "tools/psctl/report/save_model.h"
 #include "tools/psctl/verbs/psctl.h"
 #include "tools/psctl/verbs/run_flags.h"
