@@ -3,8 +3,8 @@
 
 namespace evenshard {
 
-// Sets up gRPC, its log within bounds, and Abseil for a process that exchanges gradients. It starts
-// threads. May be called several times.
+// Sets up gRPC and Abseil for a process that exchanges gradients. It starts threads. May be called
+// several times.
 //
 // gRPC stays initialised until the process ends, because its shutdown may wait 10 s for its own
 // pollers. Abseil's detection of lock cycles is turned off, because with it Debian's build takes a

@@ -5,14 +5,25 @@
 #include <memory>
 #include <vector>
 
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/string_view.h"
 #include "common/base/text.h"
+#include "common/security/refusal_log.h"
 #include "spdlog/sinks/stdout_color_sinks.h"
 #include "spdlog/spdlog.h"
 
 namespace evenshard {
 namespace {
 
+// What gRPC writes for each TLS handshake that fails: somebody who may be nobody of the run.
+constexpr absl::string_view kHandshake = "Handshake failed";
+
 void LogGrpc(gpr_log_func_args* line) {
+  if (absl::StartsWith(line->message, kHandshake)) {
+    LogRefusal(absl::StrCat("a connection by TLS: ", ExplainTls(Printable(line->message))));
+    return;
+  }
   const auto level =
       line->severity == GPR_LOG_SEVERITY_DEBUG ? spdlog::level::trace : spdlog::level::debug;
   spdlog::log(level, "gRPC: {} ({}:{})", Printable(line->message), line->file, line->line);

@@ -20,7 +20,8 @@ std::optional<int> StartProgram(const std::string& name, absl::string_view usage
 // name. An empty `level` means "info". REQUIRES: main calls this before it starts any thread.
 //
 // gRPC's own log goes there too: its errors and notices at level debug, everything at level trace.
-// They are not shown by default, because the statuses of gRPC's calls report the same errors.
+// They are not shown by default, because the statuses of gRPC's calls report the same errors. A TLS
+// handshake that fails is, within the bounds of LogRefusal, since a listener has no such call.
 void SetUpLog(const std::string& program, const std::string& level);
 
 // Logs the error and returns `exit_code`.

@@ -1,17 +1,16 @@
 #include "common/security/refusal_log.h"
 
-#include <grpc/support/log.h>
-
 #include <atomic>
 #include <optional>
 #include <string>
+#include <utility>
 
 #include "absl/base/thread_annotations.h"
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/synchronization/mutex.h"
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
-#include "common/base/text.h"
 #include "spdlog/spdlog.h"
 
 namespace evenshard {
@@ -44,13 +43,6 @@ class Bound {
 
 std::atomic<uint64_t> refusals{0};
 
-void WriteGrpcLine(gpr_log_func_args* line) {
-  static auto* const bound = new Bound;
-  if (const std::optional<std::string> more = bound->Take(); more.has_value()) {
-    spdlog::error("gRPC: {}{}", Printable(line->message), *more);
-  }
-}
-
 }  // namespace
 
 void LogRefusal(absl::string_view what) {
@@ -61,7 +53,20 @@ void LogRefusal(absl::string_view what) {
   }
 }
 
-void BoundGrpcLog() { gpr_set_log_function(WriteGrpcLine); }
+std::string ExplainTls(std::string text) {
+  const std::pair<absl::string_view, absl::string_view> meanings[] = {
+      {"wrong version number",
+       "the other end speaks plaintext; allowed: the same `security` at both ends"},
+      {"certificate verify failed",
+       "the other end's certificate is not signed by security.authority, or is not valid now"},
+      {"peer did not return a certificate",
+       "the other end has no certificate, allowed: one that security.authority has signed"},
+  };
+  for (const auto& [error, meaning] : meanings) {
+    if (absl::StrContains(text, error)) absl::StrAppend(&text, " (", meaning, ")");
+  }
+  return text;
+}
 
 uint64_t Refusals() { return refusals; }
 

@@ -2,6 +2,7 @@
 #define EVENSHARD_COMMON_SECURITY_REFUSAL_LOG_H_
 
 #include <cstdint>
+#include <string>
 
 #include "absl/strings/string_view.h"
 
@@ -10,9 +11,8 @@ namespace evenshard {
 // Writes why somebody was refused, "refused: ...", in ten lines a minute at most: those who are
 // refused must not fill the log. The line after a pause says how many were left out. Thread-safe.
 void LogRefusal(absl::string_view what);
-// Takes over what gRPC itself would write to standard error without a limit, such as a line for
-// each handshake that fails: as errors, "gRPC: ...", of which as many are written.
-void BoundGrpcLog();
+// Adds to a text of gRPC what an error of OpenSSL in it means here, and what to do.
+std::string ExplainTls(std::string text);
 // How many LogRefusal was told in this process.
 uint64_t Refusals();
 

@@ -125,7 +125,8 @@ TEST_CASE("each kind of caller may call what the table says, and nothing else") 
   };
   int cells = 0;
   for (const auto& [uri, roles] : callers) {
-    const auto channel = secure.Channel(secure.Caller("caller", {.names = {"URI:" + uri}}));
+    const auto channel =
+        secure.Channel(secure.Caller(absl::StrCat("caller", cells), {.names = {"URI:" + uri}}));
     for (const std::string& method : methods) {
       bool may = false;
       for (const MethodRights& row : AllRights()) {

@@ -229,7 +229,8 @@ TEST_CASE("the fingerprint ignores what may differ between processes") {
         "limits.exchange_seconds=1", "limits.shutdown_seconds=1", "limits.held_bytes=2000000",
         "limits.window_bytes=65536", "limits.lead_bytes=0", "training.evaluate_every_epochs=1",
         "training.evaluate_every_iterations=1", "training.required_accuracy=0.5",
-        "exchange.shared_memory=false"}) {
+        "exchange.shared_memory=false", "security.insecure=true",
+        "security={certificate: 'a' key: 'b' authority: 'c' run: 'd' name: 'worker-1'}"}) {
     INFO(override);
     CHECK(Valid(kConfig, {override}).fingerprint() == fingerprint);
   }

@@ -116,7 +116,7 @@ TEST_CASE("all unknown fields are reported together, at any depth and in lists")
                 "\"b:2\" }]") ==
         "f:1: wrkers: unknown field, allowed: model, partition, shard, workers, update, "
         "optimizer, training, data, compute, limits, exchange, worker_link_gbps, "
-        "recovery, local, topology, ring, colocated\n"
+        "recovery, local, topology, ring, colocated, security\n"
         "f:2: update.polcy: unknown field, allowed: policy, deterministic, non_finite, clip_value, "
         "clip_global_norm, staleness, asynchrony, quorum, grace, late\n"
         "f:4: shard[1].adress: unknown field, allowed: address, link_gbps, server_gbps");

@@ -456,8 +456,14 @@ TEST_CASE(
     code = 1;
     message = "/nowhere/stats";
   }
-  SECTION("a host of another machine") {
+  SECTION("a host of another machine, in plaintext") {
     run.flags = {"--set=shard[1].address=192.0.2.1:0"};
+    message =
+        "shard[1].address is \"192.0.2.1:0\", which is of other hosts, and nothing says who may "
+        "do what";
+  }
+  SECTION("a host of another machine") {
+    run.flags = {"--set=shard[1].address=192.0.2.1:0", "--set=security.insecure=true"};
     code = 1;
     message = "is \"192.0.2.1:0\", where this machine cannot listen";
   }

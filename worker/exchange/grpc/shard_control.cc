@@ -10,6 +10,7 @@
 #include "common/net/channel_options.h"
 #include "common/net/pull.h"
 #include "common/net/status_conversion.h"
+#include "common/security/refusal_log.h"
 #include "common/wire/exchange_metadata.h"
 #include "grpcpp/client_context.h"
 #include "proto/admin.grpc.pb.h"
@@ -57,8 +58,8 @@ std::string ShardControl::WhyNotUp() const {
   grpc::ClientContext context;
   context.set_deadline(absl::ToChronoTime(absl::Now() + kProbeTime));
   View view;
-  return Printable(
-      Admin::NewStub(channel_)->GetView(&context, GetViewRequest(), &view).error_message());
+  const grpc::Status status = Admin::NewStub(channel_)->GetView(&context, GetViewRequest(), &view);
+  return ExplainTls(Printable(status.error_message()));
 }
 
 absl::Status ShardControl::AwaitUp(const std::stop_token& stop) {

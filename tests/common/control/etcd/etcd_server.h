@@ -11,6 +11,8 @@
 #include <catch2/catch.hpp>
 #include <filesystem>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
@@ -49,7 +51,12 @@ class EtcdServer {
  public:
   static bool IsInstalled() { return std::filesystem::exists(kProgram); }
 
-  EtcdServer() { Start(); }
+  EtcdServer() : EtcdServer({}, {}) {}
+  // With further flags, and what a client needs because of them.
+  EtcdServer(std::vector<std::string> flags, Recovery::Etcd access)
+      : flags_(std::move(flags)), access_(std::move(access)) {
+    Start();
+  }
   ~EtcdServer() { Kill(); }
   EtcdServer(const EtcdServer&) = delete;
   EtcdServer& operator=(const EtcdServer&) = delete;
@@ -69,17 +76,25 @@ class EtcdServer {
 
   // Starts it, with what it had before, and waits until it answers.
   void Start() {
-    const std::string url = absl::StrCat("http://", endpoint());
+    const std::string url =
+        absl::StrCat(access_.has_authority() ? "https://" : "http://", endpoint());
     const std::string peer = absl::StrCat("http://127.0.0.1:", peer_port_);
-    const auto started = StartChild(
-        {kProgram, "--name=test", "--data-dir=" + folder_.Path("data"),
-         "--listen-client-urls=" + url, "--advertise-client-urls=" + url,
-         "--listen-peer-urls=" + peer, "--initial-advertise-peer-urls=" + peer,
-         "--initial-cluster=test=" + peer, "--logger=zap", "--log-outputs=" + folder_.Path("log")});
+    std::vector<std::string> command = {kProgram,
+                                        "--name=test",
+                                        "--data-dir=" + folder_.Path("data"),
+                                        "--listen-client-urls=" + url,
+                                        "--advertise-client-urls=" + url,
+                                        "--listen-peer-urls=" + peer,
+                                        "--initial-advertise-peer-urls=" + peer,
+                                        "--initial-cluster=test=" + peer,
+                                        "--logger=zap",
+                                        "--log-outputs=" + folder_.Path("log")};
+    command.insert(command.end(), flags_.begin(), flags_.end());
+    const auto started = StartChild(command);
     INFO(started.status().message());
     REQUIRE(started.ok());
     process_ = *started;
-    EtcdClient client({.endpoints = {endpoint()}});
+    EtcdClient client({.endpoints = {endpoint()}, .access = access_});
     etcdserverpb::RangeRequest request;
     request.set_key("/");
     INFO(folder_.Read("log"));
@@ -89,6 +104,8 @@ class EtcdServer {
  private:
   static constexpr char kProgram[] = "/usr/bin/etcd";
 
+  const std::vector<std::string> flags_;
+  const Recovery::Etcd access_;
   const ScratchFolder folder_;
   const int port_ = FreePort();
   const int peer_port_ = FreePort();
