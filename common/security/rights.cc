@@ -1,6 +1,6 @@
 #include "common/security/rights.h"
 
-#include <memory>
+#include <limits>
 
 #include "absl/algorithm/container.h"
 #include "absl/strings/str_cat.h"
@@ -78,7 +78,9 @@ Identity CallerOf(const grpc::ServerContextBase& context, const Security& securi
 absl::Status CheckCaller(const grpc::ServerContextBase& context, const Security& security,
                          const ProcessName& process) {
   const Identity caller = CallerOf(context, security);
-  if (caller.MayBe(process)) return absl::OkStatus();
+  // A number that is too large for an int is nobody's, and does not stand for any.
+  const int index = process.index < 0 ? std::numeric_limits<int>::max() : process.index;
+  if (caller.MayBe({.role = process.role, .index = index})) return absl::OkStatus();
   LogRefusal(absl::StrCat(Printable(context.peer()), " is ", caller.ToString(), ", and speaks as ",
                           process.ToString()));
   return absl::PermissionDeniedError(kRefused);

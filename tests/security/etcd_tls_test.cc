@@ -87,7 +87,7 @@ TEST_CASE("a user of etcd is known by a password, and goes on when the token has
   set_up("AuthEnable", {});
 
   Recovery::Etcd access = fixture.access;
-  CHECK_THAT(std::string(Ask(server, access).message()), Contains("user name is empty"));
+  CHECK_THAT(std::string(Ask(server, access).message()), Contains("permission denied"));
   access.set_user("root");
   access.set_password_file(fixture.folder.Write("password", "right\n"));
   CHECK(Ask(server, access).ok());

@@ -185,6 +185,12 @@ TEST_CASE("nobody speaks for another worker, or as one that has joined") {
   };
   constexpr char kJoin[] = "/evenshard.v1.ParameterServer/Join";
   CHECK(is_refused(CallAny(one, kJoin, join)));
+  // Numbers that are negative as an int.
+  for (const uint32_t nobody : {0xFFFFFFFFu, 0x80000001u}) {
+    JoinRequest too_large = cluster.RequestToJoin(0, kIncarnation);
+    too_large.set_worker(nobody);
+    CHECK(is_refused(CallAny(one, kJoin, too_large.SerializeAsString())));
+  }
   CHECK(CallAny(zero, kJoin, join).status.error_code() != grpc::StatusCode::PERMISSION_DENIED);
   // With worker 0's incarnation too, which worker 1 might have seen.
   ReportRequest request;  // `worker` and `incarnation` are the same fields in all of them
