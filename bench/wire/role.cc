@@ -210,7 +210,8 @@ class Worker {
   }
 
   absl::StatusOr<std::string> MeasureLatency(int count) {
-    EmptyCall call(CreateChannel(role_.addresses[0], config_.proto(), {.role = evenshard::Role::kShard}));
+    EmptyCall call(
+        CreateChannel(role_.addresses[0], config_.proto(), {.role = evenshard::Role::kShard}));
     std::vector<int64_t> push_pulls;
     std::vector<int64_t> calls;
     constexpr int kWarmUp = 20;
