@@ -56,6 +56,7 @@ std::optional<Address> ParseAddress(absl::string_view text) {
   const bool is_loopback4 =
       inet_pton(AF_INET, canonical.c_str(), &ipv4) == 1 && ntohl(ipv4.s_addr) >> 24 == kLoopback;
   return Address{.canonical = absl::StrCat(canonical, " ", port),
+                 .host = canonical,
                  .any_port = port == 0,
                  .is_of_host = is_loopback4 || canonical == "::1" || canonical == "localhost"};
 }

@@ -14,6 +14,7 @@ constexpr char kAllowedAddresses[] =
 
 struct Address {
   std::string canonical;  // the same for all spellings of an address
+  std::string host = {};  // in lower case, an IPv6 address in its canonical spelling; "": unix
   bool any_port = false;  // the port is 0
   // Nobody on another host can reach it: a unix socket, localhost, 127.0.0.0/8 or [::1].
   bool is_of_host = false;

@@ -2,7 +2,6 @@
 #include <optional>
 #include <string>
 
-#include "absl/strings/ascii.h"
 #include "absl/strings/escaping.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
@@ -10,6 +9,7 @@
 #include "common/config/config_contract.h"
 #include "common/config/config_validation.h"
 #include "common/config/optimizer_arrays.h"
+#include "common/security/identity.h"
 
 namespace evenshard {
 namespace {
@@ -88,14 +88,8 @@ void ValidateEtcd(const ClusterConfig& config, FieldProblems* problems) {
                   absl::StrCat("is \"", absl::CEscape(etcd.endpoint(i)),
                                "\", allowed: host:port or [IPv6]:port with a port of 1 to 65535"));
   }
-  constexpr size_t kMaxRunBytes = 100;
-  const std::string& run = etcd.run();
-  const bool is_name =
-      !run.empty() && run.size() <= kMaxRunBytes && std::all_of(run.begin(), run.end(), [](char c) {
-        return absl::ascii_isalnum(c) || c == '-' || c == '_' || c == '.';
-      });
-  problems->Require(is_name, "recovery.etcd.run", absl::StrCat("\"", absl::CEscape(run), "\""),
-                    absl::StrCat("1 to ", kMaxRunBytes, " letters, digits, '-', '_' and '.'"));
+  problems->Require(IsRunName(etcd.run()), "recovery.etcd.run",
+                    absl::StrCat("\"", absl::CEscape(etcd.run()), "\""), kAllowedRunNames);
   if (config.exchange().has_shared_memory() && config.exchange().shared_memory()) {
     problems->Add("exchange.shared_memory",
                   "is true with recovery.etcd, where a shard that lost its role unawares could "

@@ -62,12 +62,6 @@ std::vector<std::string> Strings(const std::vector<grpc::string_ref>& references
   return strings;
 }
 
-// "10.0.0.2" of "10.0.0.2:50051", and "::1" of "[0::1]:50051", as gRPC has those of certificates.
-std::string HostOf(const std::string& address) {
-  const std::optional<Address> parsed = ParseAddress(address);
-  return parsed.has_value() ? parsed->canonical.substr(0, parsed->canonical.find(' ')) : "";
-}
-
 // Whether the certificate that a server shows, and that the authority has signed, is the peer's.
 class PeerVerifier final : public grpc::experimental::ExternalCertificateVerifier {
  public:
@@ -96,7 +90,8 @@ class PeerVerifier final : public grpc::experimental::ExternalCertificateVerifie
     }
     std::vector<std::string> hosts = Strings(request.dns_names());
     absl::c_copy(Strings(request.ip_names()), std::back_inserter(hosts));
-    const std::string host = HostOf(address_);
+    const std::optional<Address> address = ParseAddress(address_);
+    const std::string host = address.has_value() ? address->host : "";
     const bool is_host = hosts.empty() || absl::c_any_of(hosts, [&](const std::string& each) {
                            return absl::EqualsIgnoreCase(each, host);
                          });

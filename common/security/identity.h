@@ -44,11 +44,12 @@ inline constexpr char kAllowedProcessNames[] =
 // Which processes of a run somebody may be.
 class Identity {
  public:
-  // Of the URIs, those that do not begin with evenshard:// are passed over, and those of other runs
-  // give nothing. Errors: INVALID_ARGUMENT for one of this run that is none of the four above.
+  // Reads the names of a certificate. URIs that do not begin with evenshard:// are passed over, and
+  // those of other runs give nothing. Errors: INVALID_ARGUMENT for one of this run that is none of
+  // the four above.
   static absl::StatusOr<Identity> Of(absl::Span<const std::string> uris, absl::string_view run);
   static Identity Nobody() { return {}; }
-  // Of whoever reaches a process that asks nobody who they are.
+  // May be every process: whoever reaches one that asks nobody who they are.
   static Identity Anybody();
 
   // Whether it has the role, of any number.

@@ -7,7 +7,6 @@
 
 #include <cerrno>
 #include <cstdio>
-#include <ctime>
 #include <memory>
 #include <optional>
 #include <string>
@@ -20,23 +19,15 @@
 #include "absl/time/clock.h"
 #include "common/base/status_macros.h"
 #include "common/config/config_address.h"
+#include "common/security/openssl.h"
 #include "spdlog/spdlog.h"
 
 namespace evenshard {
 namespace {
 
-template <auto kFree>
-struct Free {
-  template <typename T>
-  void operator()(T* object) const {
-    kFree(object);
-  }
-};
-using File = std::unique_ptr<FILE, Free<&std::fclose>>;
-using Certificate = std::unique_ptr<X509, Free<&X509_free>>;
-using Key = std::unique_ptr<EVP_PKEY, Free<&EVP_PKEY_free>>;
-using Store = std::unique_ptr<X509_STORE, Free<&X509_STORE_free>>;
-using StoreContext = std::unique_ptr<X509_STORE_CTX, Free<&X509_STORE_CTX_free>>;
+using File = std::unique_ptr<FILE, FreeWith<&std::fclose>>;
+using Store = std::unique_ptr<X509_STORE, FreeWith<&X509_STORE_free>>;
+using StoreContext = std::unique_ptr<X509_STORE_CTX, FreeWith<&X509_STORE_CTX_free>>;
 
 // One of the three files, in errors: `security.key ("keys/worker-1.key")`.
 class PemFile {
@@ -91,12 +82,6 @@ absl::StatusOr<Key> ReadKey(const PemFile& file) {
   return file.Wrong("has no key that can be read, allowed: PEM without a password");
 }
 
-absl::Time TimeOf(const ASN1_TIME* time) {
-  tm utc = {};
-  return ASN1_TIME_to_tm(time, &utc) == 1 ? absl::FromTM(utc, absl::UTCTimeZone())
-                                          : absl::InfinitePast();
-}
-
 std::string Day(absl::Time time) {
   return absl::FormatTime("%Y-%m-%d %H:%M UTC", time, absl::UTCTimeZone());
 }
@@ -123,8 +108,8 @@ absl::Status CheckSigned(const PemFile& file, const std::vector<Certificate>& ch
 }
 
 absl::Status CheckTimes(const PemFile& file, const X509* certificate, absl::Time now) {
-  const absl::Time begins = TimeOf(X509_get0_notBefore(certificate));
-  const absl::Time ends = TimeOf(X509_get0_notAfter(certificate));
+  const absl::Time begins = BeginOf(certificate);
+  const absl::Time ends = EndOf(certificate);
   if (now < begins) {
     return file.Wrong(absl::StrCat("is valid from ", Day(begins), " on, and this host has ",
                                    Day(now), ", allowed: one that is valid now"));
@@ -219,8 +204,7 @@ absl::StatusOr<TlsIdentity> ReadTlsFiles(const Security& security, absl::Time no
   RETURN_IF_ERROR(CheckTimes(certificate_file, certificate, now));
   RETURN_IF_ERROR(CheckSigned(certificate_file, chain, authorities));
   ASSIGN_OR_RETURN(Identity identity, IdentityOf(certificate_file, certificate, security));
-  return TlsIdentity{.identity = std::move(identity),
-                     .ends = TimeOf(X509_get0_notAfter(certificate))};
+  return TlsIdentity{.identity = std::move(identity), .ends = EndOf(certificate)};
 }
 
 absl::Status CheckSecurity(const ClusterConfig& config) {

@@ -3,7 +3,6 @@
 #include <optional>
 #include <string>
 
-#include "absl/strings/match.h"
 #include "absl/strings/string_view.h"
 #include "common/config/config_address.h"
 #include "common/security/identity.h"
@@ -13,10 +12,9 @@ namespace {
 
 std::vector<std::string> HostsOf(absl::string_view address) {
   const std::optional<Address> parsed = ParseAddress(address);
-  if (!parsed.has_value() || absl::StartsWith(parsed->canonical, "unix:")) return {};
-  const std::string host = parsed->canonical.substr(0, parsed->canonical.find(' '));
-  if (host == "0.0.0.0" || host == "::") return {};
-  return {host};
+  if (!parsed.has_value() || parsed->host.empty()) return {};
+  if (parsed->host == "0.0.0.0" || parsed->host == "::") return {};
+  return {parsed->host};
 }
 
 }  // namespace

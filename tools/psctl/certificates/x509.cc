@@ -7,7 +7,7 @@
 #include <openssl/x509v3.h>
 
 #include <cstddef>
-#include <ctime>
+#include <memory>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
@@ -93,12 +93,6 @@ bool AddAlternativeNames(const CertificateContent& content, X509* certificate) {
                            X509V3_ADD_DEFAULT) == 1;
 }
 
-absl::Time TimeOf(const ASN1_TIME* time) {
-  tm utc = {};
-  return ASN1_TIME_to_tm(time, &utc) == 1 ? absl::FromTM(utc, absl::UTCTimeZone())
-                                          : absl::InfinitePast();
-}
-
 Buffer BufferOf(const std::string& text) {
   return Buffer(BIO_new_mem_buf(text.data(), static_cast<int>(text.size())));
 }
@@ -134,9 +128,6 @@ absl::StatusOr<Certificate> MakeCertificate(const CertificateContent& content, E
   if (!made) return SslError(absl::StrCat("make the certificate of ", content.name));
   return certificate;
 }
-
-absl::Time BeginOf(const X509* certificate) { return TimeOf(X509_get0_notBefore(certificate)); }
-absl::Time EndOf(const X509* certificate) { return TimeOf(X509_get0_notAfter(certificate)); }
 
 Certificate ParseCertificate(const std::string& pem) {
   Certificate certificate(PEM_read_bio_X509(BufferOf(pem).get(), nullptr, nullptr, nullptr));

@@ -4,27 +4,17 @@
 #include <openssl/evp.h>
 #include <openssl/x509.h>
 
-#include <memory>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
+#include "common/security/openssl.h"
 
 // Keys and certificates, by OpenSSL's library.
 
 namespace evenshard {
-
-template <auto kFree>
-struct FreeWith {
-  template <typename T>
-  void operator()(T* object) const {
-    kFree(object);
-  }
-};
-using Certificate = std::unique_ptr<X509, FreeWith<&X509_free>>;
-using Key = std::unique_ptr<EVP_PKEY, FreeWith<&EVP_PKEY_free>>;
 
 // Makes a key of the curve P-256.
 absl::StatusOr<Key> MakeKey();
@@ -45,9 +35,6 @@ struct CertificateContent {
 // `issuer` the certificate is its own, and `issuer_key` must be `key`.
 absl::StatusOr<Certificate> MakeCertificate(const CertificateContent& content, EVP_PKEY* key,
                                             X509* issuer, EVP_PKEY* issuer_key);
-
-absl::Time BeginOf(const X509* certificate);
-absl::Time EndOf(const X509* certificate);
 
 // PEM. What is parsed is the first certificate of the text, and a key without a password; null if
 // there is none.
