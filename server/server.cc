@@ -115,9 +115,10 @@ absl::Status Server::Listen() {
   builder.RegisterService(admin_service_.get());
   if (replica_client_ != nullptr) builder.RegisterService(replication_service_.get());
   if (agreement_client_ != nullptr) builder.RegisterService(agreement_service_.get());
-  ASSIGN_OR_RETURN(listener_, Listener::Start(&builder, config.process_address(options_.shard),
-                                              config.proto().security(),
-                                              absl::StrCat("shard ", options_.shard)));
+  ASSIGN_OR_RETURN(listener_,
+                   Listener::Start(&builder, config.process_address(options_.shard), config.proto(),
+                                   absl::StrCat("shard ", options_.shard)));
+  admin_service_->ReportConnectionsOf(listener_.get());
   return absl::OkStatus();
 }
 

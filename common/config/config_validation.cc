@@ -273,6 +273,19 @@ void ValidateUpdateEncoding(const ClusterConfig& config, FieldProblems* problems
          "model.from_workers");
 }
 
+void ValidateStrangers(const Strangers& limits, FieldProblems* problems) {
+  constexpr int kMost = 1'000'000;
+  problems->RequireRange("limits.strangers.connections", limits.connections(), 1, kMost);
+  problems->RequireRange("limits.strangers.handshakes", limits.handshakes(), 1, kMost);
+  problems->RequireRange("limits.strangers.handshakes_per_second", limits.handshakes_per_second(),
+                         1, kMost);
+  ValidateTime("limits.strangers.handshake_seconds", limits.handshake_seconds(), problems);
+  // A worker has several calls at a time on its connection for calls.
+  problems->RequireRange("limits.strangers.streams", limits.streams(), 8, 1000);
+  problems->RequireRange("limits.strangers.header_bytes", limits.header_bytes(), 1024, 1 << 20);
+  problems->RequireRange("limits.strangers.log_lines", limits.log_lines(), 0, kMost);
+}
+
 void ValidateLimits(const Limits& limits, FieldProblems* problems) {
   problems->Require(IsChunkBytesOrAbsent(limits), "limits.chunk_bytes", limits.chunk_bytes(),
                     absl::StrCat("a multiple of ", kMinChunkBytes, " from ", kMinChunkBytes, " to ",
@@ -291,6 +304,7 @@ void ValidateLimits(const Limits& limits, FieldProblems* problems) {
   ValidateTime("limits.startup_seconds", limits.startup_seconds(), problems);
   ValidateTime("limits.exchange_seconds", limits.exchange_seconds(), problems);
   ValidateTime("limits.shutdown_seconds", limits.shutdown_seconds(), problems);
+  ValidateStrangers(limits.strangers(), problems);
   const double reconnect = limits.reconnect_seconds();
   problems->Require(reconnect >= 0 && reconnect <= kMaxSeconds, "limits.reconnect_seconds",
                     reconnect, absl::StrCat("0 to ", kMaxSeconds, " seconds"));

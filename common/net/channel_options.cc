@@ -41,10 +41,6 @@ void SetFlowControl(const Limits& limits, SetInt set) {
 constexpr int kNoDecompression = 0;
 constexpr int kUncompressedOnly = 1 << GRPC_COMPRESS_NONE;
 
-// A worker has a few calls at a time on its control connection and one on each bulk connection.
-// Further calls on a connection wait.
-constexpr int kMaxStreams = 16;
-
 int InMilliseconds(absl::Duration duration) {
   return static_cast<int>(absl::ToInt64Milliseconds(duration));
 }
@@ -102,7 +98,8 @@ std::shared_ptr<grpc::Channel> CreateBulkChannel(const std::string& address,
 
 void SetServerOptions(const Limits& limits, int chunks, grpc::ServerBuilder* builder) {
   builder->SetMaxReceiveMessageSize(MaxMessageBytes(limits, chunks));
-  builder->AddChannelArgument(GRPC_ARG_MAX_CONCURRENT_STREAMS, kMaxStreams);
+  builder->AddChannelArgument(GRPC_ARG_MAX_CONCURRENT_STREAMS, limits.strangers().streams());
+  builder->AddChannelArgument(GRPC_ARG_MAX_METADATA_SIZE, limits.strangers().header_bytes());
   builder->AddChannelArgument(GRPC_ARG_ENABLE_PER_MESSAGE_DECOMPRESSION, kNoDecompression);
   // The builder would overwrite the equivalent channel argument.
   for (const grpc_compression_algorithm algorithm : {GRPC_COMPRESS_DEFLATE, GRPC_COMPRESS_GZIP}) {
@@ -114,7 +111,6 @@ void SetServerOptions(const Limits& limits, int chunks, grpc::ServerBuilder* bui
   builder->AddChannelArgument(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, InMilliseconds(kKeepalive));
   builder->AddChannelArgument(GRPC_ARG_HTTP2_MIN_RECV_PING_INTERVAL_WITHOUT_DATA_MS,
                               kShortestPingMilliseconds);
-  builder->AddChannelArgument(GRPC_ARG_ALLOW_REUSEPORT, 0);
 }
 
 }  // namespace evenshard

@@ -31,9 +31,9 @@ std::shared_ptr<grpc::Channel> CreateBulkChannel(const std::string& address,
                                                  const ProcessName& peer,
                                                  absl::Duration keepalive = kKeepalive);
 
-// Sets the server's options: it limits the size of messages and the number of streams on a
-// connection, refuses compressed messages, sends keepalive pings, and does not share its port with
-// another listener. A message may have the data of `chunks` chunks.
+// Sets the server's options: it limits the size of messages and headers and the number of streams
+// on a connection, refuses compressed messages, and sends keepalive pings. A message may have the
+// data of `chunks` chunks.
 void SetServerOptions(const Limits& limits, int chunks, grpc::ServerBuilder* builder);
 
 }  // namespace evenshard

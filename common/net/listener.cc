@@ -1,45 +1,86 @@
 #include "common/net/listener.h"
 
 #include <utility>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "common/base/status_macros.h"
 #include "common/security/credentials.h"
+#include "common/security/refusal_log.h"
+#include "common/security/rights.h"
 #include "grpcpp/security/server_credentials.h"
+#include "grpcpp/support/server_interceptor.h"
 
 namespace evenshard {
+namespace {
+
+// Tells a TCP listener whose calls were allowed. Calls are not intercepted: gRPC asks for an
+// interceptor at the beginning of each, and goes on without.
+class Introduction final : public grpc::experimental::ServerInterceptorFactoryInterface {
+ public:
+  Introduction(TcpListener* listener, Security security)
+      : listener_(listener), security_(std::move(security)) {}
+
+  grpc::experimental::Interceptor* CreateServerInterceptor(
+      grpc::experimental::ServerRpcInfo* call) override {
+    const grpc::ServerContextBase& context = *call->server_context();
+    const Identity caller = CallerOf(context, security_);
+    listener_->BecomeKnown(context.peer(), caller.Has(Role::kWorker) || caller.Has(Role::kShard));
+    return nullptr;
+  }
+
+ private:
+  TcpListener* const listener_;
+  const Security security_;
+};
+
+}  // namespace
 
 absl::StatusOr<std::unique_ptr<Listener>> Listener::Start(grpc::ServerBuilder* builder,
                                                           const std::string& address,
-                                                          const Security& security,
+                                                          const ClusterConfig& config,
                                                           absl::string_view name) {
   const auto cannot = [&](absl::string_view why) {
     return absl::UnavailableError(absl::StrCat(name, " cannot listen on ", address, ": ", why));
   };
+  const auto credentials = ServerCredentialsFor(address, config.security());
+  if (!credentials.ok()) {
+    return absl::Status(
+        credentials.status().code(),
+        absl::StrCat(name, " does not listen on ", address, ": ", credentials.status().message()));
+  }
+  LimitRefusalLines(config.limits().strangers().log_lines());
   std::unique_ptr<Listener> listener(new Listener());
-  const std::optional<std::string> unix_path = UnixPath(address);
-  if (unix_path.has_value()) {
-    listener->acceptor_ = builder->experimental().AddExternalConnectionAcceptor(
-        grpc::ServerBuilder::experimental_type::ExternalConnectionType::FROM_FD,
-        grpc::InsecureServerCredentials());
-  } else {
-    const auto credentials = ServerCredentialsFor(address, security);
-    if (!credentials.ok()) {
-      return absl::Status(credentials.status().code(),
-                          absl::StrCat(name, " does not listen on ", address, ": ",
-                                       credentials.status().message()));
-    }
-    builder->AddListeningPort(address, *credentials, &listener->port_);
+  if (absl::Status listens = listener->ListenAt(address, config); !listens.ok()) {
+    return cannot(listens.message());
+  }
+  listener->acceptor_ = builder->experimental().AddExternalConnectionAcceptor(
+      grpc::ServerBuilder::experimental_type::ExternalConnectionType::FROM_FD, *credentials);
+  if (listener->tcp_ != nullptr) {
+    std::vector<std::unique_ptr<grpc::experimental::ServerInterceptorFactoryInterface>> calls;
+    calls.push_back(std::make_unique<Introduction>(listener->tcp_.get(), config.security()));
+    builder->experimental().SetInterceptorCreators(std::move(calls));
   }
   listener->grpc_server_ = builder->BuildAndStart();
-  if (listener->grpc_server_ == nullptr) {
-    return cannot("is it in use, or not an address of this host?");
+  if (listener->grpc_server_ == nullptr) return cannot("gRPC's server does not start");
+  const Listener* const started = listener.get();
+  if (listener->tcp_ != nullptr) {
+    listener->tcp_->Start(
+        [started](int listening, int connection) { started->HandOver(listening, connection); });
+  } else {
+    listener->accepting_ = std::thread([started] { started->AcceptAll(); });
   }
-  if (!unix_path.has_value()) return listener;
-  absl::StatusOr<UnixListeningSocket> socket = UnixListeningSocket::Listen(*unix_path);
-  if (!socket.ok()) return cannot(socket.status().message());
-  listener->unix_socket_.emplace(*std::move(socket));
-  listener->accepting_ = std::thread([started = listener.get()] { started->AcceptAll(); });
   return listener;
+}
+
+absl::Status Listener::ListenAt(const std::string& address, const ClusterConfig& config) {
+  if (const std::optional<std::string> path = UnixPath(address); path.has_value()) {
+    ASSIGN_OR_RETURN(UnixListeningSocket socket, UnixListeningSocket::Listen(*path));
+    unix_socket_.emplace(std::move(socket));
+    return absl::OkStatus();
+  }
+  ASSIGN_OR_RETURN(tcp_, TcpListener::Listen(address, StrangersOf(config)));
+  return absl::OkStatus();
 }
 
 Listener::~Listener() { StopAccepting(); }
@@ -48,18 +89,28 @@ void Listener::AcceptAll() const {
   while (true) {
     const absl::StatusOr<int> connection = unix_socket_->Accept();
     if (!connection.ok()) return;
-    Acceptor::NewConnectionParameters parameters;
-    parameters.listener_fd = unix_socket_->fd();
-    parameters.fd = *connection;
-    acceptor_->HandleNewConnection(&parameters);
+    HandOver(unix_socket_->fd(), *connection);
   }
 }
 
+void Listener::HandOver(int listening, int connection) const {
+  Acceptor::NewConnectionParameters parameters;
+  parameters.listener_fd = listening;
+  parameters.fd = connection;
+  acceptor_->HandleNewConnection(&parameters);
+}
+
+ConnectionGate::Counts Listener::connections() const {
+  return tcp_ == nullptr ? ConnectionGate::Counts() : tcp_->counts();
+}
+
 void Listener::StopAccepting() {
-  if (!accepting_.joinable()) return;
-  unix_socket_->Stop();
-  accepting_.join();
-  unix_socket_.reset();
+  if (tcp_ != nullptr) tcp_->Stop();
+  if (accepting_.joinable()) {
+    unix_socket_->Stop();
+    accepting_.join();
+    unix_socket_.reset();
+  }
   acceptor_.reset();
 }
 

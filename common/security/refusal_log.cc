@@ -16,24 +16,26 @@
 namespace evenshard {
 namespace {
 
-// Lets so many lines through in a period.
+std::atomic<int> most_lines{10};
+
+// Lets `most_lines` lines through in a period.
 class Bound {
  public:
   // What to add to the line, or nothing if it is one too many.
   std::optional<std::string> Take() {
+    const int most = most_lines;
     absl::MutexLock lock(&mutex_);
     const absl::Time now = absl::Now();
     std::string more;
     if (now - begun_ >= kPeriod) {
-      if (lines_ > kMost) more = absl::StrCat(" (and ", lines_ - kMost, " that were not told)");
+      if (lines_ > most) more = absl::StrCat(" (and ", lines_ - most, " that were not told)");
       begun_ = now;
       lines_ = 0;
     }
-    return ++lines_ > kMost ? std::nullopt : std::optional(more);
+    return ++lines_ > most ? std::nullopt : std::optional(more);
   }
 
  private:
-  static constexpr int kMost = 10;
   static constexpr absl::Duration kPeriod = absl::Minutes(1);
 
   absl::Mutex mutex_;
@@ -67,6 +69,8 @@ std::string ExplainTls(std::string text) {
   }
   return text;
 }
+
+void LimitRefusalLines(int lines) { most_lines = lines; }
 
 uint64_t Refusals() { return refusals; }
 

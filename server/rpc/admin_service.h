@@ -1,8 +1,11 @@
 #ifndef EVENSHARD_SERVER_RPC_ADMIN_SERVICE_H_
 #define EVENSHARD_SERVER_RPC_ADMIN_SERVICE_H_
 
+#include <atomic>
 #include <functional>
+#include <utility>
 
+#include "common/net/listener.h"
 #include "common/net/raw_call.h"
 #include "common/placement/planned_config.h"
 #include "proto/admin.grpc.pb.h"
@@ -26,6 +29,10 @@ class AdminService final
         process_(process),
         request_shutdown_(std::move(request_shutdown)) {}
 
+  // From now on the statistics have the connections of `listener`, which must outlive the service's
+  // calls.
+  void ReportConnectionsOf(const Listener* listener) { listener_ = listener; }
+
  private:
   UnaryReactor* GetStats(CallContext* context, const MessageBytes* request,
                          MessageBytes* response) override;
@@ -40,6 +47,7 @@ class AdminService final
   const SlotHost* const host_;
   const int process_;
   const std::function<void()> request_shutdown_;
+  std::atomic<const Listener*> listener_ = nullptr;
 };
 
 }  // namespace evenshard

@@ -7,6 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "common/base/status_macros.h"
+#include "common/net/channel_options.h"
 #include "common/net/status_conversion.h"
 #include "common/placement/declaration.h"
 #include "common/security/rights.h"
@@ -95,11 +96,12 @@ absl::StatusOr<std::unique_ptr<DeclarationWait>> DeclarationWait::Start(const Op
   }
   std::unique_ptr<DeclarationWait> wait(new DeclarationWait(options));
   grpc::ServerBuilder builder;
-  // Otherwise a second process could listen on the same port.
-  builder.AddChannelArgument(GRPC_ARG_ALLOW_REUSEPORT, 0);
+  SetServerOptions(config.proto().limits(), /*chunks=*/1, &builder);
+  // The chunks of a model that nobody knows say nothing about the size of its declaration.
+  builder.SetMaxReceiveMessageSize(GRPC_DEFAULT_MAX_RECV_MESSAGE_LENGTH);
   builder.RegisterService(wait->parameter_service_.get());
   builder.RegisterService(wait->admin_service_.get());
-  ASSIGN_OR_RETURN(wait->listener_, Listener::Start(&builder, address, config.proto().security(),
+  ASSIGN_OR_RETURN(wait->listener_, Listener::Start(&builder, address, config.proto(),
                                                     absl::StrCat("shard ", options.process)));
   return wait;
 }

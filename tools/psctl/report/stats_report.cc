@@ -27,6 +27,20 @@ std::string ShardState(const ShardReport& shard) {
   return shard.stats->failure().empty() ? "up" : "failed";
 }
 
+// Whom the shard has not let in, and where that is near its limits, so that it may shut out those
+// who should come in.
+void AppendStrangers(size_t shard, const ShardStats::Connections& connections, std::string* text) {
+  const uint64_t closed =
+      connections.turned_away() + connections.pushed_out() + connections.timed_out();
+  if (closed == 0) return;
+  absl::StrAppend(text, "shard ", shard, " has ", FormatCount(connections.open()), " of ",
+                  FormatCount(connections.most_open()), " connections, and has closed ",
+                  FormatCount(closed),
+                  " of nobody that it knew: ", FormatCount(connections.turned_away()),
+                  " of too many, ", FormatCount(connections.pushed_out()), " for others, ",
+                  FormatCount(connections.timed_out()), " that were late (limits.strangers)\n");
+}
+
 std::string ShardTable(const ClusterReport& report) {
   Table table({">shard", "address", "state", ">parameters", ">bytes", ">chunks", ">resident",
                ">uptime", "incarnation", "plan"});
@@ -65,6 +79,7 @@ std::string ShardTable(const ClusterReport& report) {
       absl::StrAppend(&text, "shard ", i, " has refused ", FormatCount(stats.refusals()),
                       " calls and connections, which had no right; its log has some of them\n");
     }
+    AppendStrangers(i, stats.connections(), &text);
   }
   return text;
 }

@@ -172,7 +172,7 @@ absl::Status RingExchange::Listen() {
   grpc::ServerBuilder builder;
   SetServerOptions(config_.proto().limits(), /*chunks=*/1, &builder);
   builder.RegisterService(service_.get());
-  ASSIGN_OR_RETURN(listener_, Listener::Start(&builder, address, config_.proto().security(),
+  ASSIGN_OR_RETURN(listener_, Listener::Start(&builder, address, config_.proto(),
                                               absl::StrCat("worker ", options_.rank)));
   return absl::OkStatus();
 }
@@ -219,7 +219,6 @@ absl::Status RingExchange::Join() {
 }
 
 absl::Status RingExchange::OpenStreams() {
-  const Limits& limits = config_.proto().limits();
   std::vector<std::shared_ptr<grpc::Channel>> channels;
   for (const RingWay way : {RingWay::kReduce, RingWay::kGather}) {
     for (int stream = 0; stream < Connections(); ++stream) {

@@ -1,0 +1,83 @@
+#ifndef EVENSHARD_COMMON_NET_CONNECTION_GATE_H_
+#define EVENSHARD_COMMON_NET_CONNECTION_GATE_H_
+
+#include <cstdint>
+#include <deque>
+#include <optional>
+#include <string>
+#include <unordered_map>
+#include <utility>
+#include <vector>
+
+#include "absl/time/time.h"
+#include "proto/config.pb.h"
+
+namespace evenshard {
+
+// The limits of a run, with those that the config leaves out.
+Strangers StrangersOf(const ClusterConfig& config);
+
+// Decides which connections to a process may stay (limits.strangers). It knows no sockets: a
+// connection is a number that the caller chooses. A connection is known from its first call on that
+// was allowed; until then it holds one of few places, and only for a while. So whoever opens many
+// gets few, and those who are known stay. Thread-compatible.
+class ConnectionGate {
+ public:
+  struct Counts {
+    uint64_t open = 0;
+    uint64_t unknown = 0;  // of those
+    uint64_t accepted = 0;
+    uint64_t turned_away = 0;
+    uint64_t pushed_out = 0;
+    uint64_t timed_out = 0;
+  };
+
+  struct Verdict {
+    bool may_stay = false;
+    std::optional<int> pushed_out;  // another connection, which goes instead
+  };
+
+  explicit ConnectionGate(Strangers limits) : limits_(std::move(limits)) {}
+
+  // A connection from `host` at `now`, which never goes back. One that may not stay, or is pushed
+  // out, is not counted as open any more.
+  Verdict Arrive(int connection, const std::string& host, absl::Time now);
+  void BecomeKnown(int connection);
+  void End(int connection);
+  // For a second nobody comes in from the host of `connection`, which has misbehaved.
+  void Shun(int connection, absl::Time now);
+  // Those that were not known in time. They are not counted as open any more.
+  std::vector<int> TakeOverdue(absl::Time now);
+  // When TakeOverdue has something next, or InfiniteFuture.
+  absl::Time next_overdue() const;
+
+  Counts counts() const;
+  const Strangers& limits() const { return limits_; }
+
+ private:
+  struct Unknown {
+    int connection;
+    std::string host;
+    absl::Time since;
+  };
+
+  bool IsTooFast(const std::string& host, absl::Time now);
+  bool IsShunned(const std::string& host, absl::Time now);
+  // The oldest one of the host that has most of them.
+  std::deque<Unknown>::iterator MostTakenFrom();
+  std::deque<Unknown>::iterator FindUnknown(int connection);
+  absl::Duration patience() const { return absl::Seconds(limits_.handshake_seconds()); }
+
+  const Strangers limits_;
+  Counts counts_;                               // but for `open` and `unknown`
+  std::unordered_map<int, std::string> known_;  // and their hosts
+  std::deque<Unknown> unknown_;                 // the oldest first
+  std::unordered_map<std::string, absl::Time> shunned_until_;
+  // Those that were let in within the last second, and how many of them by host.
+  std::deque<std::pair<absl::Time, std::string>> recent_;
+  std::unordered_map<std::string, int> recent_of_;
+};
+
+}  // namespace evenshard
+
+#endif  // EVENSHARD_COMMON_NET_CONNECTION_GATE_H_

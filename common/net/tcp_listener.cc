@@ -1,0 +1,291 @@
+#include "common/net/tcp_listener.h"
+
+#include <arpa/inet.h>
+#include <fcntl.h>
+#include <linux/tcp.h>  // netinet/tcp.h knows fewer fields
+#include <netdb.h>
+#include <netinet/in.h>
+#include <sys/epoll.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <cstring>
+#include <utility>
+
+#include "absl/algorithm/container.h"
+#include "absl/cleanup/cleanup.h"
+#include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "common/base/status_macros.h"
+#include "common/net/channel_options.h"
+#include "common/security/refusal_log.h"
+
+namespace evenshard {
+namespace {
+
+constexpr absl::Duration kAcceptPause = absl::Milliseconds(10);
+// Between two looks at what else has happened.
+constexpr int kAcceptedAtOnce = 64;
+// Between two looks at what those who only ask have sent.
+constexpr absl::Duration kAskingPeriod = absl::Milliseconds(50);
+
+absl::Status SystemError(int error, absl::string_view call) {
+  const absl::Status failed = absl::ErrnoToStatus(error, call);
+  return error == EADDRINUSE ? absl::AlreadyExistsError(failed.message()) : failed;
+}
+
+void SetInt(int fd, int level, int option, int value) {
+  setsockopt(fd, level, option, &value, sizeof(value));
+}
+
+struct AddressOfSocket {
+  sockaddr_storage storage = {};
+  socklen_t size = sizeof(storage);
+
+  sockaddr* any() { return reinterpret_cast<sockaddr*>(&storage); }
+  in_port_t* port() {
+    return storage.ss_family == AF_INET6 ? &reinterpret_cast<sockaddr_in6*>(&storage)->sin6_port
+                                         : &reinterpret_cast<sockaddr_in*>(&storage)->sin_port;
+  }
+};
+
+// A socket that listens on `address`, whose port it sets. Accepted connections inherit its options.
+absl::StatusOr<int> ListenOn(AddressOfSocket* address) {
+  const int family = address->storage.ss_family;
+  const int fd = socket(family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+  if (fd < 0) return SystemError(errno, "socket");
+  absl::Cleanup close_fd = [fd] { close(fd); };
+  SetInt(fd, SOL_SOCKET, SO_REUSEADDR, 1);
+  // [::] stands for IPv4 too.
+  if (family == AF_INET6) SetInt(fd, IPPROTO_IPV6, IPV6_V6ONLY, 0);
+  SetInt(fd, IPPROTO_TCP, TCP_NODELAY, 1);
+  // Data that the peer does not acknowledge for so long ends the connection.
+  SetInt(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, absl::ToInt64Milliseconds(kKeepalive));
+  if (bind(fd, address->any(), address->size) != 0) return SystemError(errno, "bind");
+  if (listen(fd, SOMAXCONN) != 0) return SystemError(errno, "listen");
+  if (getsockname(fd, address->any(), &address->size) != 0) {
+    return SystemError(errno, "getsockname");
+  }
+  std::move(close_fd).Cancel();
+  return fd;
+}
+
+// Where a connection comes from.
+struct Source {
+  std::string peer;  // as grpc::ServerContext::peer says
+  std::string host;  // of IPv6 the first half, since a host has all of the other one
+};
+
+Source SourceOf(const AddressOfSocket& address) {
+  std::array<char, INET6_ADDRSTRLEN> text;
+  if (address.storage.ss_family == AF_INET) {
+    const auto& ip4 = reinterpret_cast<const sockaddr_in&>(address.storage);
+    inet_ntop(AF_INET, &ip4.sin_addr, text.data(), text.size());
+    return {absl::StrCat("ipv4:", text.data(), ":", ntohs(ip4.sin_port)), text.data()};
+  }
+  const auto& ip6 = reinterpret_cast<const sockaddr_in6&>(address.storage);
+  if (IN6_IS_ADDR_V4MAPPED(&ip6.sin6_addr)) {
+    inet_ntop(AF_INET, &ip6.sin6_addr.s6_addr[12], text.data(), text.size());
+    return {absl::StrCat("ipv4:", text.data(), ":", ntohs(ip6.sin6_port)), text.data()};
+  }
+  inet_ntop(AF_INET6, &ip6.sin6_addr, text.data(), text.size());
+  const std::string zone = ip6.sin6_scope_id == 0 ? "" : absl::StrCat("%25", ip6.sin6_scope_id);
+  return {absl::StrCat("ipv6:%5B", text.data(), zone, "%5D:", ntohs(ip6.sin6_port)),
+          std::string(reinterpret_cast<const char*>(&ip6.sin6_addr), 8)};
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<TcpListener>> TcpListener::Listen(const std::string& address,
+                                                                 Strangers limits) {
+  std::unique_ptr<TcpListener> listener(new TcpListener(std::move(limits)));
+  RETURN_IF_ERROR(listener->Bind(address));
+  return listener;
+}
+
+void TcpListener::Start(Accepted accepted) {
+  accepted_ = std::move(accepted);
+  thread_ = std::thread([this] { Run(); });
+}
+
+absl::Status TcpListener::Bind(const std::string& text) {
+  const size_t colon = text.rfind(':');
+  std::string host = text.substr(0, colon);
+  if (host.starts_with('[')) host = host.substr(1, host.size() - 2);
+  addrinfo hints = {};
+  hints.ai_flags = AI_PASSIVE | AI_NUMERICSERV;
+  hints.ai_socktype = SOCK_STREAM;
+  addrinfo* found = nullptr;
+  const int error = getaddrinfo(host.c_str(), text.substr(colon + 1).c_str(), &hints, &found);
+  if (error != 0) return absl::UnavailableError(absl::StrCat(host, ": ", gai_strerror(error)));
+  const std::unique_ptr<addrinfo, decltype(&freeaddrinfo)> resolved(found, &freeaddrinfo);
+
+  epoll_ = epoll_create1(EPOLL_CLOEXEC);
+  if (epoll_ < 0) return SystemError(errno, "epoll_create1");
+  absl::Status failed;
+  for (const addrinfo* each = found; each != nullptr; each = each->ai_next) {
+    AddressOfSocket address;
+    std::memcpy(&address.storage, each->ai_addr, each->ai_addrlen);
+    address.size = each->ai_addrlen;
+    if (port_ != 0) *address.port() = htons(port_);
+    const absl::StatusOr<int> fd = ListenOn(&address);
+    if (!fd.ok()) {
+      // A host may have addresses of a family that this machine does not use, but where somebody
+      // else listens, its other addresses must not make one process look like two.
+      if (absl::IsAlreadyExists(fd.status())) return fd.status();
+      failed = fd.status();
+      continue;
+    }
+    port_ = ntohs(*address.port());
+    listening_.push_back(*fd);
+    epoll_event event = {.events = EPOLLIN, .data = {.fd = *fd}};
+    if (epoll_ctl(epoll_, EPOLL_CTL_ADD, *fd, &event) != 0) return SystemError(errno, "epoll_ctl");
+  }
+  return listening_.empty() ? failed : absl::OkStatus();
+}
+
+TcpListener::~TcpListener() {
+  Stop();
+  if (epoll_ >= 0) close(epoll_);
+}
+
+void TcpListener::Stop() {
+  for (const int fd : listening_) shutdown(fd, SHUT_RDWR);
+  if (thread_.joinable()) thread_.join();
+  for (const int fd : std::exchange(listening_, {})) close(fd);
+  absl::MutexLock lock(&mutex_);
+  while (!peer_of_.empty()) Forget(peer_of_.begin()->first);
+}
+
+void TcpListener::Run() {
+  std::array<epoll_event, 64> events;
+  while (true) {
+    const int count = epoll_wait(epoll_, events.data(), events.size(), WaitMilliseconds());
+    // The ends first: then no event is left of a connection whose number another one gets.
+    std::vector<int> waited_at;
+    for (int i = 0; i < count; ++i) {
+      const int fd = events[i].data.fd;
+      if (absl::c_linear_search(listening_, fd)) {
+        waited_at.push_back(fd);
+        continue;
+      }
+      absl::MutexLock lock(&mutex_);
+      Forget(fd);
+    }
+    for (const int listening : waited_at) {
+      if (!AcceptFrom(listening)) return;
+    }
+    CloseOverdue();
+    CloseLoud();
+  }
+}
+
+int TcpListener::WaitMilliseconds() const {
+  absl::MutexLock lock(&mutex_);
+  // Whoever is not known only asks.
+  return asking_.empty() ? -1 : absl::ToInt64Milliseconds(kAskingPeriod);
+}
+
+bool TcpListener::AcceptFrom(int listening) {
+  for (int i = 0; i < kAcceptedAtOnce; ++i) {
+    AddressOfSocket address;
+    const int fd = accept4(listening, address.any(), &address.size, SOCK_CLOEXEC | SOCK_NONBLOCK);
+    if (fd >= 0) {
+      const Source source = SourceOf(address);
+      TakeIn(listening, fd, source.peer, source.host);
+      continue;
+    }
+    if (errno == EAGAIN) return true;
+    if (errno == EINVAL) return false;
+    // Other errors concern one connection, or are temporary, like a lack of descriptors or memory.
+    if (errno != EINTR && errno != ECONNABORTED) absl::SleepFor(kAcceptPause);
+  }
+  return true;
+}
+
+void TcpListener::TakeIn(int listening, int connection, const std::string& peer,
+                         const std::string& host) {
+  absl::Cleanup close_connection = [connection] { close(connection); };
+  const int copy = fcntl(connection, F_DUPFD_CLOEXEC, 0);
+  epoll_event event = {.events = EPOLLRDHUP | EPOLLET, .data = {.fd = copy}};
+  // A connection of which nobody would see the end is not taken.
+  if (copy < 0 || epoll_ctl(epoll_, EPOLL_CTL_ADD, copy, &event) != 0) {
+    if (copy >= 0) close(copy);
+    return;
+  }
+  {
+    absl::MutexLock lock(&mutex_);
+    peer_of_[copy] = peer;
+    copy_of_[peer] = copy;
+    asking_.emplace(copy, absl::Now());
+    const ConnectionGate::Verdict verdict = gate_.Arrive(copy, host, absl::Now());
+    if (!verdict.may_stay) return Close(copy, "there are too many (limits.strangers)");
+    if (verdict.pushed_out.has_value()) {
+      Close(*verdict.pushed_out, "others need its place (limits.strangers.handshakes)");
+    }
+  }
+  std::move(close_connection).Cancel();
+  accepted_(listening, connection);
+}
+
+void TcpListener::BecomeKnown(const std::string& peer, bool sends_data) {
+  absl::MutexLock lock(&mutex_);
+  const auto copy = copy_of_.find(peer);
+  if (copy == copy_of_.end()) return;
+  gate_.BecomeKnown(copy->second);
+  if (sends_data) asking_.erase(copy->second);
+}
+
+void TcpListener::CloseOverdue() {
+  absl::MutexLock lock(&mutex_);
+  for (const int copy : gate_.TakeOverdue(absl::Now())) {
+    Close(copy, "it made no call that it may make (limits.strangers.handshake_seconds)");
+  }
+}
+
+void TcpListener::CloseLoud() {
+  absl::MutexLock lock(&mutex_);
+  const absl::Time now = absl::Now();
+  std::vector<int> loud;
+  for (auto& [copy, limit] : asking_) {
+    tcp_info info = {};
+    socklen_t size = sizeof(info);
+    if (getsockopt(copy, IPPROTO_TCP, TCP_INFO, &info, &size) == 0 &&
+        limit.IsOver(info.tcpi_bytes_received, info.tcpi_bytes_acked, now)) {
+      loud.push_back(copy);
+    }
+  }
+  for (const int copy : loud) {
+    gate_.Shun(copy, now);
+    Close(copy, "it sends more than somebody who asks");
+  }
+}
+
+void TcpListener::Close(int copy, absl::string_view why) {
+  LogRefusal(absl::StrCat("a connection of ", peer_of_[copy], ": ", why));
+  shutdown(copy, SHUT_RDWR);
+  Forget(copy);
+}
+
+void TcpListener::Forget(int copy) {
+  const auto peer = peer_of_.find(copy);
+  if (peer == peer_of_.end()) return;
+  gate_.End(copy);
+  // The peer may have a new connection from the same port by now.
+  const auto newest = copy_of_.find(peer->second);
+  if (newest != copy_of_.end() && newest->second == copy) copy_of_.erase(newest);
+  peer_of_.erase(peer);
+  asking_.erase(copy);
+  epoll_ctl(epoll_, EPOLL_CTL_DEL, copy, nullptr);
+  close(copy);
+}
+
+ConnectionGate::Counts TcpListener::counts() const {
+  absl::MutexLock lock(&mutex_);
+  return gate_.counts();
+}
+
+}  // namespace evenshard

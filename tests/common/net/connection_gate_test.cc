@@ -1,0 +1,138 @@
+#include "common/net/connection_gate.h"
+
+#include <catch2/catch.hpp>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/time/time.h"
+
+namespace evenshard {
+namespace {
+
+constexpr absl::Time kStart = absl::UnixEpoch();
+
+Strangers Limits(int connections, int handshakes, int per_second) {
+  Strangers limits;
+  limits.set_connections(connections);
+  limits.set_handshakes(handshakes);
+  limits.set_handshakes_per_second(per_second);
+  limits.set_handshake_seconds(10);
+  return limits;
+}
+
+absl::Time After(double seconds) { return kStart + absl::Seconds(seconds); }
+
+TEST_CASE("limits that the config leaves out have room for all workers") {
+  ClusterConfig config;
+  config.set_workers(2);
+  CHECK(StrangersOf(config).connections() == 4096);
+  CHECK(StrangersOf(config).handshakes() == 64);
+  CHECK(StrangersOf(config).handshakes_per_second() == 200);
+  config.set_workers(2000);
+  config.mutable_limits()->set_connections(3);
+  CHECK(StrangersOf(config).connections() == 16000);
+  CHECK(StrangersOf(config).handshakes() == 8000);
+  CHECK(StrangersOf(config).handshakes_per_second() == 16000);
+  config.mutable_limits()->mutable_strangers()->set_handshakes(5);
+  CHECK(StrangersOf(config).handshakes() == 5);
+}
+
+TEST_CASE("no more connections than allowed are open, known or not") {
+  ConnectionGate gate(Limits(3, 100, 100));
+  for (int i = 0; i < 3; ++i) CHECK(gate.Arrive(i, "a", kStart).may_stay);
+  gate.BecomeKnown(0);
+  CHECK_FALSE(gate.Arrive(3, "a", kStart).may_stay);
+  CHECK_FALSE(gate.Arrive(3, "b", kStart).may_stay);
+  CHECK(gate.counts().open == 3);
+  CHECK(gate.counts().unknown == 2);
+  CHECK(gate.counts().turned_away == 2);
+  SECTION("one that is known ends") { gate.End(0); }
+  SECTION("one that is not known ends") { gate.End(1); }
+  CHECK(gate.Arrive(3, "b", kStart).may_stay);
+  CHECK(gate.counts().open == 3);
+  CHECK(gate.counts().accepted == 4);
+}
+
+TEST_CASE("a further one takes the place of the oldest of the host that has most") {
+  ConnectionGate gate(Limits(100, 4, 100));
+  CHECK(gate.Arrive(0, "honest", kStart).may_stay);
+  for (int i = 1; i < 4; ++i) CHECK(gate.Arrive(i, "flood", kStart).may_stay);
+  const ConnectionGate::Verdict verdict = gate.Arrive(4, "other", kStart);
+  CHECK(verdict.may_stay);
+  CHECK(verdict.pushed_out == 1);
+  // The flood pushes out itself.
+  CHECK(gate.Arrive(5, "flood", kStart).pushed_out == 2);
+  CHECK(gate.counts().unknown == 4);
+  CHECK(gate.counts().pushed_out == 2);
+  // Those that are known hold no place.
+  gate.BecomeKnown(0);
+  CHECK(gate.Arrive(6, "third", kStart).pushed_out == std::nullopt);
+}
+
+TEST_CASE("one host begins half of the connections of a second, and all hosts together no more") {
+  ConnectionGate gate(Limits(100, 100, 4));
+  int next = 0;
+  const auto arrives = [&](const char* host, double at) {
+    return gate.Arrive(next++, host, After(at)).may_stay;
+  };
+  CHECK(arrives("a", 0));
+  CHECK(arrives("a", 0.5));
+  CHECK_FALSE(arrives("a", 0.6));
+  CHECK(arrives("b", 0.6));
+  CHECK(arrives("c", 0.6));
+  CHECK_FALSE(arrives("d", 0.6));
+  // Those that were turned away do not count.
+  CHECK(arrives("a", 1.1));
+  CHECK_FALSE(arrives("a", 1.2));
+  CHECK(arrives("a", 1.6));
+}
+
+TEST_CASE("even a rate of one lets somebody in") {
+  ConnectionGate gate(Limits(100, 1, 1));
+  CHECK(gate.Arrive(0, "a", kStart).may_stay);
+  CHECK_FALSE(gate.Arrive(1, "b", After(0.9)).may_stay);
+  CHECK(gate.Arrive(1, "b", After(1)).pushed_out == 0);
+}
+
+TEST_CASE("who is not known in time goes") {
+  ConnectionGate gate(Limits(100, 100, 100));
+  CHECK(gate.next_overdue() == absl::InfiniteFuture());
+  gate.Arrive(0, "a", kStart);
+  gate.Arrive(1, "a", After(1));
+  gate.Arrive(2, "a", After(2));
+  CHECK(gate.next_overdue() == After(10));
+  gate.BecomeKnown(0);
+  CHECK(gate.next_overdue() == After(11));
+  CHECK(gate.TakeOverdue(After(10.9)).empty());
+  CHECK(gate.TakeOverdue(After(12)) == std::vector{1, 2});
+  CHECK(gate.counts().timed_out == 2);
+  CHECK(gate.counts().open == 1);
+  CHECK(gate.next_overdue() == absl::InfiniteFuture());
+}
+
+TEST_CASE("nobody comes in for a second from a host that has misbehaved") {
+  ConnectionGate gate(Limits(100, 100, 100));
+  gate.Arrive(0, "bad", kStart);
+  gate.Arrive(1, "good", kStart);
+  SECTION("known") { gate.BecomeKnown(0); }
+  SECTION("not known") {}
+  gate.Shun(0, After(5));
+  gate.End(0);
+  CHECK_FALSE(gate.Arrive(2, "bad", After(5.9)).may_stay);
+  CHECK(gate.Arrive(2, "good", After(5.9)).may_stay);
+  CHECK(gate.counts().open == 2);
+  CHECK(gate.Arrive(3, "bad", After(6)).may_stay);
+}
+
+TEST_CASE("who goes twice, or is known late, changes nothing") {
+  ConnectionGate gate(Limits(100, 100, 100));
+  gate.Arrive(0, "a", kStart);
+  gate.End(0);
+  gate.End(0);
+  gate.BecomeKnown(0);
+  CHECK(gate.counts().open == 0);
+}
+
+}  // namespace
+}  // namespace evenshard

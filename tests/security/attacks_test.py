@@ -1,0 +1,71 @@
+"""Runs that are attacked (bench/attacks) go on, answer, and take little memory. How fast they go on
+is measured by //bench:attacks."""
+
+import pathlib
+import tempfile
+import time
+import unittest
+
+from bench.attacks.attacked_run import CASES, Attack, Run
+
+_SECONDS = 2
+_MOST_BYTES = 64e6
+
+
+class AttacksTest(unittest.TestCase):
+    def test_a_run_goes_on_beside_every_attack(self):
+        for who, names in CASES.items():
+            with tempfile.TemporaryDirectory() as folder:
+                with Run(pathlib.Path(folder), is_tls=who != "plaintext") as run:
+                    run.await_start()
+                    for name in names:
+                        with self.subTest(f"{who}: {name}"):
+                            self._attack(run, who, name)
+
+    def _attack(self, run, who, name):
+        before = run.resident_bytes()
+        attack = Attack(name, run.target(who, _SECONDS))
+        time.sleep(_SECONDS / 2)
+        # psctl gets in, although it has to connect.
+        stats = run.stats()
+        connections = {key: int(value) for key, value in stats["connections"].items()}
+        self.assertLessEqual(connections["open"], connections["most_open"])
+        self.assertLessEqual(connections["unproven"], connections["most_unproven"])
+        acts, _ = attack.end()
+        self.assertGreater(acts, 0, "there was no attack")
+        run.require_alive()
+        self.assertLess(run.peak_bytes() - before, _MOST_BYTES)
+        iterations = run.iterations()
+        for _ in range(100):
+            if run.iterations() > iterations:
+                return
+            time.sleep(0.1)
+        self.fail("the run stands still")
+
+    def test_of_many_connections_few_are_let_in(self):
+        with tempfile.TemporaryDirectory() as folder:
+            overrides = ["limits.strangers.handshakes=3", "limits.strangers.handshake_seconds=0.5"]
+            with Run(pathlib.Path(folder), is_tls=True, overrides=overrides) as run:
+                run.await_start()
+                attack = Attack("connections", run.target("stranger", _SECONDS))
+                time.sleep(_SECONDS / 2)
+                connections = run.stats()["connections"]
+                attack.end()
+                self.assertLessEqual(int(connections["unproven"]), 3)
+                self.assertEqual(int(connections["most_unproven"]), 3)
+                self.assertGreater(int(connections["pushed_out"]), 0)
+                self.assertGreater(int(connections["turned_away"]), 0)
+                # The last ones go by themselves.
+                for _ in range(100):
+                    connections = run.stats()["connections"]
+                    if int(connections["timed_out"]) > 0 and int(connections["unproven"]) <= 1:
+                        break
+                    time.sleep(0.1)
+                self.assertGreater(int(connections["timed_out"]), 0)
+                text = run.psctl("stats")
+                self.assertRegex(text, r"shard 0 has \d+ of 4,096 connections, and has closed")
+                self.assertIn("(limits.strangers)", text)
+
+
+if __name__ == "__main__":
+    unittest.main()
