@@ -142,6 +142,8 @@ def execute(kind, experiment, run, programs, folder, on_tick):
         net = stack.enter_context(network.make(kind, experiment.wiring(run), folder))
         config = matrix.cluster_config(experiment, run, net.addresses)
         started = Started(net, config, programs, folder, stack)
+        if experiment.proto.certificates:
+            started.psctl("certificates", f"--out={net.control.path(matrix.CERTIFICATES)}")
         for endpoint in experiment.proto.cluster.recovery.etcd.endpoint:
             data = stack.enter_context(tempfile.TemporaryDirectory())
             started.start("etcd", net.control, _etcd(endpoint, data))

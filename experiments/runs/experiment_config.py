@@ -158,6 +158,8 @@ def _problems(experiment):
                 yield field, "has no effect with this backend, allowed: only with EMULATED"
     if proto.HasField("hosts"):
         yield from _host_problems(proto.hosts, topology.APART in experiment.topologies)
+        if proto.certificates:
+            yield "certificates", "is set, allowed: without hosts, where cluster.security names files"
 
 
 def _varied_fields(cluster):

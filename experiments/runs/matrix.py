@@ -14,6 +14,8 @@ LAYER_BASED = "LAYER_BASED"
 MEMORY_BASED = "MEMORY_BASED"
 STRIPED = "STRIPED"
 AUTO = "AUTO"
+# The folder with the certificates of a run, beside its config.
+CERTIFICATES = "certificates"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -144,7 +146,8 @@ def cluster_config(experiment, run, addresses):
     if run.placement:
         cluster.partition.placement = config_pb2.Partition.Placement.Value(run.placement)
     topologies.place(
-        cluster, run.topology, addresses, is_private=not proto.HasField("hosts")
+        cluster, run.topology, addresses, is_private=not proto.HasField("hosts"),
+        certificates=CERTIFICATES if proto.certificates else "",
     )
     if run.scheme in (STRIPED, AUTO):
         for index, shard in enumerate(cluster.shard):

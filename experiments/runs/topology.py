@@ -37,12 +37,17 @@ def title(topology):
     return topology.lower().replace("_", " ")
 
 
-def place(cluster, topology, addresses, *, is_private=True):
+def place(cluster, topology, addresses, *, is_private=True, certificates=""):
     """Puts the addresses of a network into a ClusterConfig: of the shards, or of a ring's workers.
-    A private network is one that the experiment has made, and nobody else reaches."""
+    A private network is one that the experiment has made, and nobody else reaches. There the
+    processes have certificates if a folder for these is named, beside the config."""
     if is_private:
         cluster.ClearField("security")
-        cluster.security.insecure = True
+        cluster.security.insecure = not certificates
+    if certificates:
+        cluster.security.certificate = f"{certificates}/{{name}}.pem"
+        cluster.security.key = f"{certificates}/{{name}}.key"
+        cluster.security.authority = f"{certificates}/authority.pem"
     del cluster.shard[:]
     if topology == RING:
         cluster.topology = config_pb2.ClusterConfig.RING

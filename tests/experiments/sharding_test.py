@@ -2,6 +2,7 @@
 
 import csv
 import os
+import pathlib
 import re
 import resource
 import shutil
@@ -107,6 +108,19 @@ class ShardingTest(unittest.TestCase):
             self.assertIn(os.path.join(self.out, name + ".svg"), output)
         with open(os.path.join(self.out, "report.md"), encoding="utf-8") as file:
             self.assertIn("## Bytes per shard", file.read())
+
+    def test_runs_with_certificates_move_the_same_bytes(self):
+        fixture.require_namespaces(self, self.folder)
+        code, _, complaints = self.sharding(_CONFIG + "certificates: true")
+        self.assertEqual(code, 0, complaints)
+        self.check_results()
+        logs = {
+            name: pathlib.Path(folder, name).read_text()
+            for folder, _, names in os.walk(self.out) for name in names if name.startswith("ps")
+        }
+        self.assertTrue(logs)
+        for name, log in logs.items():
+            self.assertNotIn("insecure", log, name)
 
     def test_only_what_is_missing_is_run_again(self):
         self.assertEqual(self.sharding(_CONFIG, "--network=host")[0], 0)

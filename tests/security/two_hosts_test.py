@@ -1,16 +1,17 @@
 """docs/security.md, "From nothing to a run with mTLS on two machines": its own commands and configs
-on two hosts, of which each is a network namespace with a folder of its own."""
+on two hosts, of which each is a network namespace with a root file system of its own."""
 
 import os
 import pathlib
 import re
-import shlex
+import shutil
 import subprocess
 import tempfile
 import unittest
 
 _PATIENCE_SECONDS = 60
 _HOSTS = ("10.0.0.1", "10.0.0.2")
+_PROGRAMS = ("server/ps", "worker/worker", "tools/psctl/psctl")
 _PAGE = pathlib.Path("docs/security.md")
 _SECTION = "## From nothing to a run with mTLS on two machines\n"
 
@@ -24,18 +25,26 @@ for host in 10.0.0.1 10.0.0.2; do
   ip -n $host address add $host/24 dev eth0 && ip -n $host link set eth0 up &&
   ip -n $host link set lo up || exit
 done
+mount -t proc none /proc || exit
+for host in 10.0.0.1 10.0.0.2; do
+  for folder in usr etc dev proc; do mount --rbind /$folder $ROOTS/$host/$folder || exit; done
+  for other in 10.0.0.1 10.0.0.2; do
+    mount --bind $ROOTS/$other/home $ROOTS/$host/net/$other || exit
+  done
+done
+umount -l /proc
 read process rest </proc/self/stat && mount -t proc none /proc && echo $process && exec cat
 """
 
-# In place of the real ones: the user's folder on each host is FOLDERS/HOST.
+# In place of the real ones: the user's folder on each host is /net/HOST.
 _SSH = """#!/bin/sh
-cd "$FOLDERS/$1" && shift && exec "$@"
+cd "/net/$1" && shift && exec "$@"
 """
-_SCP = """#!/usr/bin/env python3
-import os, subprocess, sys
+_SCP = """#!/usr/bin/python3
+import subprocess, sys
 *sources, target = sys.argv[1:]
 host, _, path = target.partition(":")
-subprocess.run(["cp", *sources, os.path.join(os.environ["FOLDERS"], host, path)], check=True)
+subprocess.run(["cp", *sources, f"/net/{host}/{path}"], check=True)
 """
 
 
@@ -51,12 +60,15 @@ class Hosts:
     """The two hosts. Their processes end with this object."""
 
     def __init__(self, folder):
-        self.folder = folder
+        self._folder = folder
         self._started = []
+        for host in _HOSTS:
+            self._make_root(folder / host)
         user = [] if os.geteuid() == 0 else ["--user", "--map-root-user"]
         self._holder = subprocess.Popen(
             ["unshare", *user, "--net", "--mount", "--pid", "--fork", "--kill-child"]
             + ["sh", "-c", _HOLD],
+            env={**os.environ, "ROOTS": str(folder)},
             stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
         )
         process = self._holder.stdout.readline().strip()
@@ -65,17 +77,19 @@ class Hosts:
             raise unittest.SkipTest(f"needs network namespaces: {complaint}")
         self._enter = ["nsenter", "--target", process, "--net", "--mount", "--pid"]
         self._enter += ["--user", "--preserve-credentials"] if user else []
-        bin_folder = folder / "bin"
-        bin_folder.mkdir()
+
+    def _make_root(self, root):
+        for name in ("usr", "etc", "dev", "proc", "tmp", "own", *(f"net/{host}" for host in _HOSTS)):
+            (root / name).mkdir(parents=True)
+        for name in ("bin", "lib", "lib64", "sbin"):
+            (root / name).symlink_to(f"usr/{name}")
         for name, script in (("ssh", _SSH), ("scp", _SCP)):
-            (bin_folder / name).write_text(script)
-            (bin_folder / name).chmod(0o755)
-        self._environment = {
-            **os.environ, "FOLDERS": str(folder), "PATH": f"{bin_folder}:{os.environ['PATH']}",
-        }
-        for host in _HOSTS:
-            self.checkout(host).mkdir(parents=True)
-            (self.checkout(host) / "bazel-bin").symlink_to(os.getcwd())
+            (root / "own" / name).write_text(script)
+            (root / "own" / name).chmod(0o755)
+        for program in _PROGRAMS:
+            built = root / "home/evenshard/bazel-bin" / program
+            built.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy(program, built)
 
     def close(self):
         self._holder.stdin.close()
@@ -90,13 +104,14 @@ class Hosts:
                 process.stdout.close()
 
     def checkout(self, host):
-        return self.folder / host / "evenshard"
+        return self._folder / host / "home/evenshard"
 
     def start(self, host, command):
         process = subprocess.Popen(
             [*self._enter, "nsenter", f"--net=/run/netns/{host}"]
-            + ["sh", "-c", f"cd {shlex.quote(str(self.checkout(host)))} && {command}"],
-            env=self._environment, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+            + ["chroot", str(self._folder / host)]
+            + ["sh", "-c", f"PATH=/own:/usr/bin && cd /home/evenshard && {command}"],
+            stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT, text=True,
         )
         self._started.append(process)

@@ -82,6 +82,14 @@ class ExperimentConfigTest(unittest.TestCase):
             " topology", self.refused(_GOOD.replace("cluster {", "cluster { topology: RING")),
         )
 
+    def test_certificates_are_made_in_an_emulated_network_only(self):
+        experiment_config.parse(_GOOD + "certificates: true", "e.textproto")
+        hosts = 'hosts { shard { name: "a" } worker { name: "b" } programs: "p" }'
+        self.assertIn(
+            "certificates: is set, allowed: without hosts",
+            self.refused(_GOOD + "certificates: true " + hosts),
+        )
+
     def test_models_stand_in_the_cluster_or_in_the_list_and_each_once(self):
         self.assertEqual(
             self.refused(_GOOD + 'model { builtin: "alexnet" }'),
