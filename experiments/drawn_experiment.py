@@ -31,6 +31,9 @@ def add_flags(add):
         help="of every cluster, instead of a drawn one")
     add("--even", action="store_true", help="all links of a cluster are equal")
     add("--exchange_alone", action="store_true", help="workers compute nothing")
+    add("--modes", action="store_true",
+        help="each cluster has an update policy and a topology that are drawn too, instead of\n"
+             "SYNC and shards on hosts of their own")
 
 
 def _above_zero(text):
@@ -45,7 +48,7 @@ def work(arguments, programs):
     drawn = [
         clusters.draw(
             arguments.seed, i, schemes, arguments.schedule, arguments.even,
-            arguments.exchange_alone,
+            arguments.exchange_alone, arguments.modes,
         )
         for i in range(arguments.clusters)
     ]

@@ -79,7 +79,8 @@ class Run:
         command = ["tools/psctl/psctl", verb, f"--config={self._config}", *arguments]
         if verb != "certificates":
             command += self._overrides
-        return subprocess.run(command, capture_output=True, text=True, check=True, timeout=60).stdout
+        done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=60)
+        return done.stdout
 
     def stats(self):
         return json.loads(self.psctl("stats", "--format=json"))["shards"][0]["stats"]
@@ -169,7 +170,7 @@ class Attack:
         sender.close()
 
     def end(self):
-        """Waits for its end, and returns how often it has done what it does, and its CPU seconds."""
+        """Waits for its end. Returns how often it has done what it does, and its CPU seconds."""
         outcome = self._receiver.recv()
         self._process.join()
         return outcome

@@ -75,6 +75,9 @@ def _groups(pairs):
     yield "the exchange alone", lambda cluster, run: cluster.device == "none"
     for schedule in dict.fromkeys(measured.run.schedule for _, measured in pairs):
         yield f"schedule {schedule.lower()}", lambda _, run, s=schedule: run.schedule == s
+    modes = dict.fromkeys(cluster.mode for cluster, _ in pairs)
+    for mode in modes if len(modes) > 1 else ():
+        yield f"mode {mode}", lambda cluster, _, m=mode: cluster.mode == m
     for scheme in dict.fromkeys(measured.run.scheme_name for _, measured in pairs):
         yield scheme, lambda _, run, s=scheme: run.scheme_name == s
 
@@ -118,6 +121,7 @@ def _runs(pairs):
         use = "-" if m.processor_use is None else f"{m.processor_use:.0%}"
         rows.append([
             cluster.name,
+            cluster.mode,
             m.run.scheme_name,
             m.run.schedule.lower(),
             f"{m.median:.3f} ({m.p10:.3f}-{m.p90:.3f})",
@@ -128,8 +132,8 @@ def _runs(pairs):
             use + (" !" if m.processor_bound else ""),
         ])
     text = "## Runs\n\n" + report.table(
-        ["cluster", "placement", "schedule", ">measured, s: median (p10-p90)", ">simulated, s",
-         ">error", ">bound, s", ">measured / bound", ">processor use"],
+        ["cluster", "mode", "placement", "schedule", ">measured, s: median (p10-p90)",
+         ">simulated, s", ">error", ">bound, s", ">measured / bound", ">processor use"],
         rows,
     )
     if any(m.processor_bound for _, m in pairs):

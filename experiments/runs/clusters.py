@@ -7,7 +7,7 @@ import random
 
 from google.protobuf import text_format
 
-from experiments.runs import experiment_config, matrix
+from experiments.runs import experiment_config, matrix, topology
 from proto import config_pb2, experiment_pb2
 
 SCHEMES = (matrix.LAYER_BASED, matrix.MEMORY_BASED, matrix.STRIPED, matrix.AUTO)
@@ -16,6 +16,18 @@ LEAST_GBPS, MOST_GBPS = 3, 10
 SLOWEST = 2.0  # a slow worker takes at least 1.3 and at most this many times as long
 # Computing takes this part of the exchange.
 COMPUTE_PARTS = (0.2, 1.0)
+
+# Who holds the parameters, and when a push becomes an update.
+MODES = (
+    (topology.APART, "SYNC"),
+    (topology.APART, "ASYNC"),
+    (topology.APART, "SSP"),
+    (topology.APART, "QUORUM"),
+    (topology.COLOCATED, "SYNC"),
+    (topology.ONE_MASTER, "SYNC"),
+    (topology.RING, "SYNC"),
+)
+_STALENESS = 2
 
 # Bytes per second that the processors of a small machine push and pull with ease, all processes
 # together. No cluster asks for more.
@@ -52,11 +64,19 @@ class Cluster:
     schedule: str
     schemes: tuple
     time_dilation: int
+    topology: str = topology.APART
+    policy: str = "SYNC"
     shrink: int = 0  # of the model; 0: as in MODELS
 
     @property
     def shards(self):
         return len(self.shard_link_gbps)
+
+    @property
+    def mode(self):
+        if self.topology != topology.APART:
+            return topology.title(self.topology)
+        return self.policy
 
     @property
     def even(self):
@@ -68,15 +88,23 @@ def exchange_seconds(cluster):
     """Returns the least time in which the cluster's links pass the model, each way."""
     size = 4 * MODELS[cluster.model].elements
     rate = 1e9 / 8 * PAYLOAD
+    others = cluster.workers - 1
+    if cluster.topology == topology.ONE_MASTER:
+        return others * size / (rate * cluster.link_gbps)
+    if cluster.topology != topology.APART:
+        return 2 * others / cluster.workers * size / (rate * cluster.link_gbps)
     return max(
         size / (rate * cluster.link_gbps),
         cluster.workers * size / (rate * sum(cluster.shard_link_gbps)),
     )
 
 
-def draw(seed, index, schemes=(), schedule=None, even=False, exchange_alone=False):
+def draw(
+    seed, index, schemes=(), schedule=None, even=False, exchange_alone=False, modes=False
+):
     """Returns a Cluster. Everything else is equal with and without the options: placements in
-    place of a drawn one, one schedule, only even links, and no computing."""
+    place of a drawn one, one schedule, only even links, no computing, and one of MODES in place of
+    SYNC with shards apart. Only shards on hosts of their own may have uneven links."""
     chance = random.Random(f"{seed}/{index}")
     model = chance.choice(sorted(MODELS))
     workers = chance.randint(2, 8)
@@ -91,8 +119,10 @@ def draw(seed, index, schemes=(), schedule=None, even=False, exchange_alone=Fals
     drawn = "FULL" if chance.random() < 0.5 else chance.choice(["BACKWARD", "SEQUENTIAL"])
     scheme = chance.choice(SCHEMES)
 
+    where, policy = chance.choice(MODES) if modes else (topology.APART, "SYNC")
+
     computes = computes and not exchange_alone
-    if even:
+    if even or where != topology.APART:
         rates = [rates[0]] * (shards + 1)
     cluster = Cluster(
         name=f"c{index:02}",
@@ -106,6 +136,8 @@ def draw(seed, index, schemes=(), schedule=None, even=False, exchange_alone=Fals
         schedule=schedule or drawn,
         schemes=tuple(schemes) or (scheme,),
         time_dilation=1,
+        topology=where,
+        policy=policy,
     )
     exchange = exchange_seconds(cluster)
     moved = 2 * workers * 4 * MODELS[model].elements
@@ -139,10 +171,11 @@ def experiment(cluster):
     proto = experiment_pb2.ExperimentConfig(
         workers=[cluster.workers],
         shards=[cluster.shards],
+        topology=[experiment_pb2.Topology.Value(cluster.topology)],
         schedule=[config_pb2.ExchangeConfig.Schedule.Value(cluster.schedule)],
         device=[cluster.device],
         link_gbps=cluster.link_gbps,
-        shard_link_gbps=cluster.shard_link_gbps,
+        shard_link_gbps=() if cluster.topology != topology.APART else cluster.shard_link_gbps,
         worker_slowdown=cluster.worker_slowdown,
         time_dilation=cluster.time_dilation,
         iterations=3,
@@ -155,7 +188,11 @@ def experiment(cluster):
         )
     proto.cluster.model.builtin = cluster.model
     proto.cluster.model.shrink = cluster.shrink or MODELS[cluster.model].shrink
-    proto.cluster.update.policy = config_pb2.Update.SYNC
+    proto.cluster.update.policy = config_pb2.Update.Policy.Value(cluster.policy)
+    if cluster.policy == "SSP":
+        proto.cluster.update.staleness = _STALENESS
+    if cluster.policy == "QUORUM":
+        proto.cluster.update.quorum = cluster.workers - 1
     proto.cluster.training.batch_size = cluster.batch_size
     proto.cluster.compute.backend = config_pb2.Compute.EMULATED
     # All processes share this machine's processors, which fewer and fuller connections occupy less.

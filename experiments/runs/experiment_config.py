@@ -159,7 +159,9 @@ def _problems(experiment):
     if proto.HasField("hosts"):
         yield from _host_problems(proto.hosts, topology.APART in experiment.topologies)
         if proto.certificates:
-            yield "certificates", "is set, allowed: without hosts, where cluster.security names files"
+            yield "certificates", (
+                "is set, allowed: without hosts, where cluster.security names files"
+            )
 
 
 def _varied_fields(cluster):

@@ -50,7 +50,7 @@ class DrawnTest(unittest.TestCase):
         for row in rows:
             self.assertLess(float(row["bytes_error"]), 0.02)
         with open(os.path.join(self.out, "report.md"), encoding="utf-8") as file:
-            self.assertIn("\n| c00 | memory-based |", file.read())
+            self.assertIn("\n| c00 | SYNC | memory-based |", file.read())
 
         code, output, _ = self.drawn(*arguments)
         self.assertEqual(code, 0)

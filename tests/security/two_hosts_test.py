@@ -79,7 +79,8 @@ class Hosts:
         self._enter += ["--user", "--preserve-credentials"] if user else []
 
     def _make_root(self, root):
-        for name in ("usr", "etc", "dev", "proc", "tmp", "own", *(f"net/{host}" for host in _HOSTS)):
+        homes = [f"net/{host}" for host in _HOSTS]
+        for name in ("usr", "etc", "dev", "proc", "tmp", "own", *homes):
             (root / name).mkdir(parents=True)
         for name in ("bin", "lib", "lib64", "sbin"):
             (root / name).symlink_to(f"usr/{name}")

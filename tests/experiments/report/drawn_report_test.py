@@ -54,13 +54,13 @@ class DrawnReportTest(unittest.TestCase):
     def test_every_run_is_a_row_beside_its_prediction(self):
         schedule = self.drawn[0].schedule.lower()
         for row in (
-            f"| c00 | layer-based (greedy) | {schedule} | 0.300 (0.300-0.300) | 0.300 | +0.0%"
+            f"| c00 | SYNC | layer-based (greedy) | {schedule} | 0.300 (0.300-0.300) | 0.300 | +0.0%"
             " | 0.160 | 1.88 | 50% |",
-            f"| c00 | memory-based | {schedule} | 0.200 (0.200-0.200) | 0.210 | +5.0%"
+            f"| c00 | SYNC | memory-based | {schedule} | 0.200 (0.200-0.200) | 0.210 | +5.0%"
             " | 0.160 | 1.25 | 50% |",
-            f"| c00 | auto | {schedule} | 0.220 (0.220-0.220) | 0.330 | +50.0%"
+            f"| c00 | SYNC | auto | {schedule} | 0.220 (0.220-0.220) | 0.330 | +50.0%"
             " | 0.160 | 1.38 | 95% ! |",
-            f"| c01 | memory-based | {self.drawn[1].schedule.lower()} |",
+            f"| c01 | SYNC | memory-based | {self.drawn[1].schedule.lower()} |",
         ):
             self.assertIn(row, self.text)
         self.assertIn("2 clusters drawn from a seed, 4 runs", self.text)

@@ -51,6 +51,8 @@ class ClustersTest(unittest.TestCase):
         ):
             # The standard deviation is 0.022.
             self.assertAlmostEqual(self.fraction(condition), expected, delta=0.08)
+        drawn = [clusters.draw(0, index, modes=True) for index in range(100)]
+        self.assertEqual({(c.topology, c.policy) for c in drawn}, set(clusters.MODES))
         self.assertLess(self.fraction(lambda c: c.workers == 2 * c.shards), 0.3)
 
     def test_options_leave_everything_else_as_it_is(self):
@@ -66,7 +68,9 @@ class ClustersTest(unittest.TestCase):
             self.assertTrue(even.even)
             alone = clusters.draw(7, index, exchange_alone=True)
             self.assertEqual((alone.device, alone.worker_slowdown), ("none", ()))
-            for cluster in (compared, even, alone):
+            mode = clusters.draw(7, index, modes=True)
+            self.assertIn((mode.topology, mode.policy), clusters.MODES)
+            for cluster in (compared, even, alone, mode):
                 for field in ("model", "workers", "shards", "schedule"):
                     self.assertEqual(getattr(cluster, field), getattr(plain, field))
 
