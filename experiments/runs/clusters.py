@@ -139,13 +139,15 @@ def draw(
         topology=where,
         policy=policy,
     )
-    exchange = exchange_seconds(cluster)
-    moved = 2 * workers * 4 * MODELS[model].elements
-    return dataclasses.replace(
-        cluster,
-        batch_size=_batch_size(exchange / MODELS[model].image_seconds, batch_part),
-        time_dilation=max(1, math.ceil(moved / _MACHINE_BYTES_PER_SECOND / exchange)),
-    )
+    images = exchange_seconds(cluster) / MODELS[model].image_seconds
+    return dilated(dataclasses.replace(cluster, batch_size=_batch_size(images, batch_part)))
+
+
+def dilated(cluster):
+    """Returns the cluster with the time_dilation that this machine needs for it."""
+    moved = 2 * cluster.workers * 4 * MODELS[cluster.model].elements
+    dilation = math.ceil(moved / _MACHINE_BYTES_PER_SECOND / exchange_seconds(cluster))
+    return dataclasses.replace(cluster, time_dilation=max(1, dilation))
 
 
 def _rates(chance, shards, uneven):

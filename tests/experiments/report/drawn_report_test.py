@@ -54,8 +54,8 @@ class DrawnReportTest(unittest.TestCase):
     def test_every_run_is_a_row_beside_its_prediction(self):
         schedule = self.drawn[0].schedule.lower()
         for row in (
-            f"| c00 | SYNC | layer-based (greedy) | {schedule} | 0.300 (0.300-0.300) | 0.300 | +0.0%"
-            " | 0.160 | 1.88 | 50% |",
+            f"| c00 | SYNC | layer-based (greedy) | {schedule} | 0.300 (0.300-0.300) | 0.300"
+            " | +0.0% | 0.160 | 1.88 | 50% |",
             f"| c00 | SYNC | memory-based | {schedule} | 0.200 (0.200-0.200) | 0.210 | +5.0%"
             " | 0.160 | 1.25 | 50% |",
             f"| c00 | SYNC | auto | {schedule} | 0.220 (0.220-0.220) | 0.330 | +50.0%"
