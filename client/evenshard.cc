@@ -105,22 +105,22 @@ absl::StatusOr<Declaration> DeclarationFrom(const evenshard_options& options, bo
 
 // The config of evenshard_options or evenshard_reader_options. Errors: INVALID_ARGUMENT unless
 // there is either a path or a text; those of PlannedConfig::Load.
-// `name` is the process's in certificates; an override of a reader may give another one.
+// `self` is whom the certificates name; an override of a reader may give another one.
 template <typename Options>
-absl::StatusOr<PlannedConfig> ReadConfig(const Options& options, const std::string& name) {
+absl::StatusOr<PlannedConfig> ReadConfig(const Options& options, const ProcessName& self) {
   const char* const path = options.config_path;
   const char* const text = options.config_text;
   if ((path == nullptr) == (text == nullptr)) {
     return absl::InvalidArgumentError("either config_path or config_text is needed");
   }
-  std::vector<std::string> changes = {absl::StrCat("security.name=", name)};
+  std::vector<std::string> changes = {NameOverride(self)};
   changes.insert(changes.end(), options.overrides, options.overrides + options.override_count);
   return path != nullptr ? PlannedConfig::Load(path, changes)
                          : PlannedConfig::Parse(text, "config", changes);
 }
 
-std::string WorkerName(const evenshard_options& options) {
-  return absl::StrCat("worker-", std::max(options.rank, 0));
+ProcessName WorkerName(const evenshard_options& options) {
+  return {.role = Role::kWorker, .index = options.rank};
 }
 
 absl::StatusOr<PlannedConfig> ConfigFrom(const evenshard_options& options) {
@@ -511,7 +511,7 @@ evenshard_status evenshard_reader_create(const evenshard_reader_options* options
   return Guarded([&]() -> absl::Status {
     SetUpLogOnce();
     ASSIGN_OR_RETURN(const evenshard::PlannedConfig config,
-                     evenshard::ReadConfig(*options, "reader"));
+                     evenshard::ReadConfig(*options, {.role = evenshard::Role::kReader}));
     RETURN_IF_ERROR(config.CheckHasShards());
     RETURN_IF_ERROR(evenshard::CheckSecurity(config.proto()));
     ASSIGN_OR_RETURN(std::unique_ptr<evenshard::ClientReader> created,

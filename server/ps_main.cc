@@ -161,12 +161,11 @@ int Run(const CommandLine& command) {
   SetUpProcess();
 
   std::vector<std::string> overrides = command.overrides;
-  overrides.push_back(absl::StrCat("security.name=shard-", std::max(command.shard, 0)));
+  overrides.push_back(NameOverride({.role = Role::kShard, .index = command.shard}));
   absl::StatusOr<PlannedConfig> config = PlannedConfig::Load(command.config, overrides);
   absl::Status usable = config.ok() ? config->CheckHasShards() : config.status();
-  if (usable.ok()) usable = CheckSecurity(config->proto());
+  if (usable.ok()) usable = CheckAndLogSecurity(config->proto());
   if (!usable.ok()) return LogError(usable, 2);
-  LogSecurity(config->proto().security());
   if (command.shard < 0 || command.shard >= config->processes()) {
     spdlog::error("there is no shard {}: the config has {} shards, 0 to {}", command.shard,
                   config->processes(), config->processes() - 1);

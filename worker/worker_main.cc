@@ -143,12 +143,11 @@ int Run(const CommandLine& command) {
     return 2;
   }
   std::vector<std::string> overrides = command.overrides;
-  overrides.push_back(absl::StrCat("security.name=worker-", std::max(command.rank, 0)));
+  overrides.push_back(NameOverride({.role = Role::kWorker, .index = command.rank}));
   absl::StatusOr<PlannedConfig> config = PlannedConfig::Load(command.config, overrides);
   absl::Status usable = config.ok() ? config->CheckOwnModel() : config.status();
-  if (usable.ok()) usable = CheckSecurity(config->proto());
+  if (usable.ok()) usable = CheckAndLogSecurity(config->proto());
   if (!usable.ok()) return LogError(usable, 2);
-  LogSecurity(config->proto().security());
   if (!command.save.empty() && !config->is_ring()) {
     spdlog::error("--save: is for topology RING, allowed with shards: psctl save");
     return 2;

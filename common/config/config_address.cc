@@ -61,4 +61,24 @@ std::optional<Address> ParseAddress(absl::string_view text) {
                  .is_of_host = is_loopback4 || canonical == "::1" || canonical == "localhost"};
 }
 
+std::vector<AddressField> ListenAddresses(const ClusterConfig& config) {
+  std::vector<AddressField> addresses;
+  if (config.topology() == ClusterConfig::RING) {
+    for (int i = 0; i < config.ring().address_size(); ++i) {
+      addresses.push_back(
+          {absl::StrCat("ring.address[", i, "]"), config.ring().address(i), "worker"});
+    }
+    return addresses;
+  }
+  for (int i = 0; i < config.shard_size(); ++i) {
+    addresses.push_back(
+        {absl::StrCat("shard[", i, "].address"), config.shard(i).address(), "shard"});
+  }
+  for (int i = 0; i < config.recovery().spare_size(); ++i) {
+    addresses.push_back({absl::StrCat("recovery.spare[", i, "].address"),
+                         config.recovery().spare(i).address(), "shard and spare"});
+  }
+  return addresses;
+}
+
 }  // namespace evenshard

@@ -3,8 +3,10 @@
 
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "absl/strings/string_view.h"
+#include "proto/config.pb.h"
 
 namespace evenshard {
 
@@ -22,6 +24,17 @@ struct Address {
 
 // Parses "host:port", "[IPv6]:port" or "unix:PATH". Returns nullopt for any other text.
 std::optional<Address> ParseAddress(absl::string_view text);
+
+// An address of a config, with its field, and with who has one in words.
+struct AddressField {
+  std::string field;  // "shard[1].address"
+  std::string address;
+  absl::string_view each;  // "shard and spare"
+};
+
+// The addresses at which the processes of a run listen: those of the shards and spares, or in a
+// ring of the workers.
+std::vector<AddressField> ListenAddresses(const ClusterConfig& config);
 
 }  // namespace evenshard
 

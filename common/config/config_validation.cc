@@ -37,7 +37,7 @@ std::string Missing(const google::protobuf::Message& message, const std::string&
                       AllowedValues(*message.GetDescriptor()->FindFieldByName(field)));
 }
 
-void ValidateAddresses(const ClusterConfig& config, FieldProblems* problems) {
+void ValidateShards(const ClusterConfig& config, FieldProblems* problems) {
   if (config.shard().empty()) {
     problems->Add("shard", "is missing, allowed: at least one shard { address: \"host:port\" }");
   }
@@ -45,16 +45,27 @@ void ValidateAddresses(const ClusterConfig& config, FieldProblems* problems) {
     problems->Add("shard", absl::StrCat("has ", config.shard_size(), " entries, allowed: at most ",
                                         kMaxShards));
   }
-  std::vector<AddressField> addresses;
-  for (int i = 0; i < config.shard_size(); ++i) {
-    addresses.push_back(
-        {absl::StrCat("shard[", i, "].address"), config.shard(i).address(), "shard"});
+}
+
+// Checks that addresses are valid, and that no two are the same.
+void ValidateAddresses(const ClusterConfig& config, FieldProblems* problems) {
+  std::map<std::string, std::string> taken;  // the field by the canonical address
+  for (const AddressField& each : ListenAddresses(config)) {
+    const std::optional<Address> address = ParseAddress(each.address);
+    if (!address.has_value()) {
+      problems->Add(each.field, absl::StrCat("is \"", absl::CEscape(each.address),
+                                             "\", allowed: ", kAllowedAddresses));
+      continue;
+    }
+    if (address->any_port) continue;
+    const auto [first, is_new] = taken.emplace(address->canonical, each.field);
+    if (!is_new) {
+      problems->Add(each.field,
+                    absl::StrCat("is \"", each.address, "\", the same as ", first->second,
+                                 ", allowed: a different address for each ", each.each),
+                    {first->second});
+    }
   }
-  for (int i = 0; i < config.recovery().spare_size(); ++i) {
-    addresses.push_back({absl::StrCat("recovery.spare[", i, "].address"),
-                         config.recovery().spare(i).address(), "shard and spare"});
-  }
-  ValidateDifferent(addresses, problems);
 }
 
 // Returns the indices of a shard with a rate and of one without, or nullopt if all have one or none
@@ -321,26 +332,6 @@ void ValidateUse(bool is_set, bool is_used, const std::string& field, absl::stri
   }
 }
 
-void ValidateDifferent(absl::Span<const AddressField> addresses, FieldProblems* problems) {
-  std::map<std::string, std::string> taken;  // the field by the canonical address
-  for (const AddressField& each : addresses) {
-    const std::optional<Address> address = ParseAddress(each.address);
-    if (!address.has_value()) {
-      problems->Add(each.field, absl::StrCat("is \"", absl::CEscape(each.address),
-                                             "\", allowed: ", kAllowedAddresses));
-      continue;
-    }
-    if (address->any_port) continue;
-    const auto [first, is_new] = taken.emplace(address->canonical, each.field);
-    if (!is_new) {
-      problems->Add(each.field,
-                    absl::StrCat("is \"", each.address, "\", the same as ", first->second,
-                                 ", allowed: a different address for each ", each.each),
-                    {first->second});
-    }
-  }
-}
-
 void ValidateTime(const char* field, double seconds, FieldProblems* problems) {
   problems->Require(seconds > 0 && seconds <= kMaxSeconds, field, seconds,
                     absl::StrCat("above 0 and at most ", kMaxSeconds, " seconds"));
@@ -371,9 +362,10 @@ void ValidateFields(const ClusterConfig& config, FieldProblems* problems) {
     if (config.partition().scheme() == Partition::SCHEME_UNSPECIFIED) {
       problems->Add("partition.scheme", Missing(config.partition(), "scheme"));
     }
-    ValidateAddresses(config, problems);
+    ValidateShards(config, problems);
   }
   ValidateRing(config, problems);
+  ValidateAddresses(config, problems);
   ValidateRates(config, problems);
   ValidateColocated(config, problems);
   problems->RequireRange("workers", config.workers(), 1, kMaxWorkers);

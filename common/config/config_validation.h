@@ -5,7 +5,6 @@
 #include <string>
 
 #include "absl/strings/string_view.h"
-#include "absl/types/span.h"
 #include "common/config/config_problems.h"
 #include "proto/config.pb.h"
 
@@ -41,15 +40,6 @@ void ValidateBuckets(const ClusterConfig& config, FieldProblems* problems);
 // The part for `security` and the TLS of recovery.etcd, in config_validation_security.cc. Whether
 // files are there and right is checked where they are used (common/security/tls_files.h).
 void ValidateSecurity(const ClusterConfig& config, FieldProblems* problems);
-
-// An address of the config, with its field, and with what must have different ones in words.
-struct AddressField {
-  std::string field;
-  std::string address;
-  absl::string_view each;  // "shard and spare"
-};
-// Checks that addresses are valid, and that no two are the same.
-void ValidateDifferent(absl::Span<const AddressField> addresses, FieldProblems* problems);
 
 // Ranges of numbers, which exclude NaN and infinity, and their names in errors.
 inline constexpr char kAtLeastZero[] = "a number of at least 0";

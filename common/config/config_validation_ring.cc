@@ -109,7 +109,7 @@ void RefuseModes(const ClusterConfig& config, Refusals& refusals) {
                   "whose buckets may have layers of several fragments, allowed: 1");
 }
 
-void ValidateAddresses(const ClusterConfig& config, FieldProblems* problems) {
+void ValidateWorkers(const ClusterConfig& config, FieldProblems* problems) {
   const int given = config.ring().address_size();
   if (given != config.workers()) {
     problems->Add("ring.address",
@@ -117,12 +117,6 @@ void ValidateAddresses(const ClusterConfig& config, FieldProblems* problems) {
                                ", one for each worker in the order of ranks"),
                   {"workers"});
   }
-  std::vector<AddressField> addresses;
-  for (int i = 0; i < given; ++i) {
-    addresses.push_back(
-        {absl::StrCat("ring.address[", i, "]"), config.ring().address(i), "worker"});
-  }
-  ValidateDifferent(addresses, problems);
 }
 
 }  // namespace
@@ -143,7 +137,7 @@ void ValidateRing(const ClusterConfig& config, FieldProblems* problems) {
                   "at least 2",
                   {kTopology});
   }
-  ValidateAddresses(config, problems);
+  ValidateWorkers(config, problems);
 }
 
 void ValidateBuckets(const ClusterConfig& config, FieldProblems* problems) {

@@ -3,8 +3,8 @@
 #include <openssl/err.h>
 #include <openssl/pem.h>
 #include <openssl/x509v3.h>
-#include <sys/stat.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstdio>
 #include <memory>
@@ -15,11 +15,11 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_format.h"
 #include "absl/time/clock.h"
 #include "common/base/status_macros.h"
 #include "common/config/config_address.h"
 #include "common/security/openssl.h"
+#include "common/security/pem_checks.h"
 #include "spdlog/spdlog.h"
 
 namespace evenshard {
@@ -42,6 +42,7 @@ class PemFile {
   absl::Status Wrong(absl::string_view what) const {
     return absl::FailedPreconditionError(absl::StrCat(name_, " ", what));
   }
+  const std::string& name() const { return name_; }
   FILE* get() const { return file_.get(); }
 
  private:
@@ -59,31 +60,18 @@ absl::StatusOr<std::vector<Certificate>> ReadCertificates(const PemFile& file) {
     certificates.push_back(std::move(next));
   }
   ERR_clear_error();  // the end of the file is one
-  if (!certificates.empty()) return certificates;
-  return file.Wrong("has no certificate, allowed: PEM, \"-----BEGIN CERTIFICATE-----\"");
+  if (certificates.empty()) return HasNoCertificate(file.name());
+  return certificates;
 }
 
 absl::StatusOr<Key> ReadKey(const PemFile& file) {
-  struct stat status;
-  if (fstat(fileno(file.get()), &status) != 0) {
-    return absl::ErrnoToStatus(errno, "fstat");
-  }
-  constexpr mode_t kOthers = S_IROTH | S_IWOTH | S_IWGRP;
-  if ((status.st_mode & kOthers) != 0) {
-    return file.Wrong(absl::StrFormat(
-        "has mode %o, so that others can read or change it, allowed: 600 or 640 (chmod 600)",
-        status.st_mode & 0777));
-  }
+  RETURN_IF_ERROR(CheckMode(file.name(), file.get(), KeyReaders::kGroup));
   // A password that nobody asks for: a process has no terminal to type it at.
   constexpr auto no_password = [](char*, int, int, void*) { return -1; };
   Key key(PEM_read_PrivateKey(file.get(), nullptr, no_password, nullptr));
   ERR_clear_error();
-  if (key != nullptr) return key;
-  return file.Wrong("has no key that can be read, allowed: PEM without a password");
-}
-
-std::string Day(absl::Time time) {
-  return absl::FormatTime("%Y-%m-%d %H:%M UTC", time, absl::UTCTimeZone());
+  if (key == nullptr) return HasNoKey(file.name());
+  return key;
 }
 
 // Whether one of the authority's certificates has signed the first of `chain`, with the others of
@@ -105,20 +93,6 @@ absl::Status CheckSigned(const PemFile& file, const std::vector<Certificate>& ch
   if (is_signed) return absl::OkStatus();
   return file.Wrong(absl::StrCat("is not signed by security.authority (", why,
                                  "), allowed: a certificate of the run's own authority"));
-}
-
-absl::Status CheckTimes(const PemFile& file, const X509* certificate, absl::Time now) {
-  const absl::Time begins = BeginOf(certificate);
-  const absl::Time ends = EndOf(certificate);
-  if (now < begins) {
-    return file.Wrong(absl::StrCat("is valid from ", Day(begins), " on, and this host has ",
-                                   Day(now), ", allowed: one that is valid now"));
-  }
-  if (now > ends) {
-    return file.Wrong(
-        absl::StrCat("has expired on ", Day(ends), ", allowed: one that is valid now"));
-  }
-  return absl::OkStatus();
 }
 
 std::vector<std::string> UrisOf(const X509* certificate) {
@@ -164,24 +138,45 @@ absl::Status CheckEtcdFiles(const Recovery::Etcd& etcd) {
 }
 
 // The fields and addresses of what is reached without TLS.
-std::vector<std::pair<std::string, std::string>> PlaintextAddresses(const ClusterConfig& config,
-                                                                    bool has_tls) {
-  std::vector<std::pair<std::string, std::string>> addresses;
-  for (int i = 0; i < config.shard_size() && !has_tls; ++i) {
-    addresses.emplace_back(absl::StrCat("shard[", i, "].address"), config.shard(i).address());
-  }
-  for (int i = 0; i < config.recovery().spare_size() && !has_tls; ++i) {
-    addresses.emplace_back(absl::StrCat("recovery.spare[", i, "].address"),
-                           config.recovery().spare(i).address());
-  }
-  for (int i = 0; i < config.ring().address_size() && !has_tls; ++i) {
-    addresses.emplace_back(absl::StrCat("ring.address[", i, "]"), config.ring().address(i));
-  }
+std::vector<AddressField> PlaintextAddresses(const ClusterConfig& config) {
+  std::vector<AddressField> addresses;
+  if (config.security().certificate().empty()) addresses = ListenAddresses(config);
   const Recovery::Etcd& etcd = config.recovery().etcd();
   for (int i = 0; i < etcd.endpoint_size() && !etcd.has_authority(); ++i) {
-    addresses.emplace_back(absl::StrCat("recovery.etcd.endpoint[", i, "]"), etcd.endpoint(i));
+    addresses.push_back(
+        {absl::StrCat("recovery.etcd.endpoint[", i, "]"), etcd.endpoint(i), "etcd"});
   }
   return addresses;
+}
+
+// Does what CheckSecurity says, and returns when the certificate ends.
+absl::StatusOr<absl::Time> CheckedEnd(const ClusterConfig& config) {
+  const Security& security = config.security();
+  absl::Time ends = absl::InfiniteFuture();
+  if (!security.certificate().empty()) {
+    ASSIGN_OR_RETURN(const TlsIdentity files, ReadTlsFiles(security, absl::Now()));
+    ends = files.ends;
+  }
+  RETURN_IF_ERROR(CheckEtcdFiles(config.recovery().etcd()));
+  for (const auto& [field, address, each] : PlaintextAddresses(config)) {
+    if (AllowsPlaintext(security, address)) continue;
+    return absl::FailedPreconditionError(absl::StrCat(
+        field, " is \"", address, "\", which is of other hosts, and ",
+        absl::StartsWith(field, "recovery.etcd")
+            ? "the way there is in plaintext, allowed: recovery.etcd.authority, for TLS"
+            : "nothing says who may do what, allowed: security { certificate key authority } "
+              "(psctl certificates makes them)",
+        ", or, in a network that nobody else can reach, security { insecure: true }"));
+  }
+  return ends;
+}
+
+void LogEnd(const Security& security, absl::Time ends) {
+  if (ends - absl::Now() >= kExpiryNotice) return;
+  spdlog::warn(
+      "security.certificate (\"{}\") expires on {}: put another one in its place, which is taken "
+      "up without a restart",
+      security.certificate(), FormatMinute(ends));
 }
 
 }  // namespace
@@ -195,60 +190,41 @@ absl::StatusOr<TlsIdentity> ReadTlsFiles(const Security& security, absl::Time no
   ASSIGN_OR_RETURN(const Key key, ReadKey(key_file));
   ASSIGN_OR_RETURN(const std::vector<Certificate> authorities, ReadCertificates(authority_file));
   const X509* const certificate = chain[0].get();
-  const bool fits = X509_check_private_key(certificate, key.get()) == 1;
-  ERR_clear_error();
-  if (!fits) return key_file.Wrong("is not the key of security.certificate, allowed: its own");
+  RETURN_IF_ERROR(CheckIsKeyOf(key_file.name(), key.get(), certificate, "security.certificate"));
   for (const Certificate& authority : authorities) {
-    RETURN_IF_ERROR(CheckTimes(authority_file, authority.get(), now));
+    RETURN_IF_ERROR(CheckTimes(authority_file.name(), authority.get(), now));
   }
-  RETURN_IF_ERROR(CheckTimes(certificate_file, certificate, now));
+  RETURN_IF_ERROR(CheckTimes(certificate_file.name(), certificate, now));
   RETURN_IF_ERROR(CheckSigned(certificate_file, chain, authorities));
   ASSIGN_OR_RETURN(Identity identity, IdentityOf(certificate_file, certificate, security));
   return TlsIdentity{.identity = std::move(identity), .ends = EndOf(certificate)};
 }
 
-absl::Status CheckSecurity(const ClusterConfig& config) {
-  const Security& security = config.security();
-  const bool has_tls = !security.certificate().empty();
-  if (has_tls) {
-    RETURN_IF_ERROR(ReadTlsFiles(security, absl::Now()).status());
-  }
-  RETURN_IF_ERROR(CheckEtcdFiles(config.recovery().etcd()));
-  for (const auto& [field, address] : PlaintextAddresses(config, has_tls)) {
-    if (AllowsPlaintext(security, address)) continue;
-    return absl::FailedPreconditionError(absl::StrCat(
-        field, " is \"", address, "\", which is of other hosts, and ",
-        absl::StartsWith(field, "recovery.etcd")
-            ? "the way there is in plaintext, allowed: recovery.etcd.authority, for TLS"
-            : "nothing says who may do what, allowed: security { certificate key authority } "
-              "(psctl "
-              "certificates makes them)",
-        ", or, in a network that nobody else can reach, security { insecure: true }"));
-  }
-  return absl::OkStatus();
-}
+absl::Status CheckSecurity(const ClusterConfig& config) { return CheckedEnd(config).status(); }
 
-void LogSecurity(const Security& security) {
-  if (security.insecure()) {
+absl::Status CheckAndLogSecurity(const ClusterConfig& config) {
+  ASSIGN_OR_RETURN(const absl::Time ends, CheckedEnd(config));
+  if (config.security().insecure()) {
     spdlog::warn(
-        "security.insecure: nothing is encrypted, and whoever reaches a port may do "
-        "everything");
+        "security.insecure: nothing is encrypted, and whoever reaches a port may do everything");
   }
-  LogExpiry(security);
+  LogEnd(config.security(), ends);
+  return absl::OkStatus();
 }
 
 void LogExpiry(const Security& security) {
   if (security.certificate().empty()) return;
-  const absl::Time now = absl::Now();
-  const absl::StatusOr<TlsIdentity> files = ReadTlsFiles(security, now);
-  if (!files.ok()) {
+  const absl::StatusOr<TlsIdentity> files = ReadTlsFiles(security, absl::Now());
+  if (files.ok()) {
+    LogEnd(security, files->ends);
+  } else {
     spdlog::error("{}", std::string(files.status().message()));
-  } else if (files->ends - now < kExpiryNotice) {
-    spdlog::warn(
-        "security.certificate (\"{}\") expires on {}: put another one in its place, which "
-        "is taken up without a restart",
-        security.certificate(), Day(files->ends));
   }
+}
+
+std::string NameOverride(ProcessName self) {
+  if (self.role == Role::kWorker || self.role == Role::kShard) self.index = std::max(self.index, 0);
+  return absl::StrCat("security.name=", self.ToString());
 }
 
 bool AllowsPlaintext(const Security& security, absl::string_view address) {

@@ -1,6 +1,8 @@
 #ifndef EVENSHARD_COMMON_SECURITY_TLS_FILES_H_
 #define EVENSHARD_COMMON_SECURITY_TLS_FILES_H_
 
+#include <string>
+
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
@@ -31,8 +33,9 @@ absl::StatusOr<TlsIdentity> ReadTlsFiles(const Security& security, absl::Time no
 // of other hosts.
 absl::Status CheckSecurity(const ClusterConfig& config);
 
-// Lines in the log, when a process starts: that it is insecure, or what LogExpiry tells.
-void LogSecurity(const Security& security);
+// Does the same for a process that logs. Lines in the log: that it is insecure, or what LogExpiry
+// tells.
+absl::Status CheckAndLogSecurity(const ClusterConfig& config);
 // A line in the log if the certificate ends soon, or cannot be used any more. Called now and then
 // while a process runs.
 void LogExpiry(const Security& security);
@@ -40,6 +43,10 @@ void LogExpiry(const Security& security);
 // Whether others may reach `address` in plaintext: those on this host may, and with
 // security.insecure everybody.
 bool AllowsPlaintext(const Security& security, absl::string_view address);
+
+// The override of a config by which a process says who it is, "security.name=shard-0". A negative
+// index, which the process refuses once it has read the config, becomes 0.
+std::string NameOverride(ProcessName self);
 
 }  // namespace evenshard
 

@@ -9,13 +9,13 @@
 #include <cerrno>
 #include <cstring>
 #include <memory>
-#include <utility>
 
 #include "absl/cleanup/cleanup.h"
 #include "absl/status/status.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
+#include "common/config/config_address.h"
 
 namespace evenshard {
 namespace {
@@ -72,19 +72,7 @@ absl::StatusOr<std::vector<std::string>> FreePortOverrides(const Config& config)
     for (const int fd : sockets) close(fd);
   };
   std::vector<std::string> overrides;
-  std::vector<std::pair<std::string, std::string>> addresses;  // by field
-  for (int shard = 0; shard < config.shards(); ++shard) {
-    addresses.emplace_back(absl::StrCat("shard[", shard, "].address"), config.address(shard));
-  }
-  for (int i = 0; i < config.proto().recovery().spare_size(); ++i) {
-    addresses.emplace_back(absl::StrCat("recovery.spare[", i, "].address"),
-                           config.proto().recovery().spare(i).address());
-  }
-  for (int rank = 0; rank < config.proto().ring().address_size(); ++rank) {
-    addresses.emplace_back(absl::StrCat("ring.address[", rank, "]"),
-                           config.proto().ring().address(rank));
-  }
-  for (const auto& [field, address] : addresses) {
+  for (const auto& [field, address, each] : ListenAddresses(config.proto())) {
     absl::Status unusable;
     if (absl::StartsWith(address, "unix:")) {
       unusable = CheckNobodyListens(address.substr(5));

@@ -179,7 +179,7 @@ std::vector<std::string> WorkerEnvironment(const Options& options, const Planned
 
 // The config as launch itself reads it, which speaks as an operator.
 absl::StatusOr<PlannedConfig> LoadConfig(const Options& options) {
-  std::vector<std::string> overrides = {"security.name=operator"};
+  std::vector<std::string> overrides = {NameOverride({.role = Role::kOperator})};
   overrides.insert(overrides.end(), options.overrides.begin(), options.overrides.end());
   return PlannedConfig::Load(options.config, overrides);
 }

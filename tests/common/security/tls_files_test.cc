@@ -4,6 +4,7 @@
 
 #include <catch2/catch.hpp>
 #include <string>
+#include <utility>
 
 #include "absl/time/clock.h"
 #include "tests/testing/captured_log.h"
@@ -130,11 +131,50 @@ TEST_CASE("plaintext stays on the host, unless the config says insecure") {
       std::string(CheckSecurity(config).message()),
       Contains("shard[1].address is \"10.0.0.1:1\", which is of other hosts, and nothing says "
                "who may do what, allowed: security {"));
+  config.mutable_shard(1)->set_address("127.0.0.1:2");
+  config.mutable_recovery()->add_spare()->set_address("10.0.0.2:1");
+  CHECK_THAT(std::string(CheckSecurity(config).message()),
+             Contains("recovery.spare[0].address is \"10.0.0.2:1\""));
   config.mutable_security()->set_insecure(true);
   CHECK(CheckSecurity(config).ok());
   const CapturedLog log;
-  LogSecurity(config.security());
+  CHECK(CheckAndLogSecurity(config).ok());
   CHECK_THAT(log.text(), Contains("security.insecure: nothing is encrypted"));
+}
+
+TEST_CASE("the workers of a ring are reached as the config says, and nobody else") {
+  ClusterConfig config;
+  config.set_topology(ClusterConfig::RING);
+  config.add_shard()->set_address("10.0.0.1:1");
+  config.mutable_ring()->add_address("127.0.0.1:1");
+  CHECK(CheckSecurity(config).ok());
+  config.mutable_ring()->add_address("10.0.0.1:1");
+  CHECK_THAT(std::string(CheckSecurity(config).message()),
+             Contains("ring.address[1] is \"10.0.0.1:1\", which is of other hosts"));
+}
+
+TEST_CASE("a process that starts says what is wrong with its files, or that they end soon") {
+  Files files;
+  files.authority.Issue("soon", {.names = {kWorker}, .ends = 6 * 24 * 3600});
+  files.authority.Issue("expired", {.names = {kWorker}, .ends = -60});
+  const CapturedLog log;
+  ClusterConfig config;
+  *config.mutable_security() = files.Of("expired");
+  CHECK_THAT(std::string(CheckAndLogSecurity(config).message()), Contains("has expired on 20"));
+  CHECK(log.text().empty());
+  *config.mutable_security() = files.Of("soon");
+  CHECK(CheckAndLogSecurity(config).ok());
+  CHECK_THAT(log.text(), Contains("soon.pem\") expires on 20"));
+}
+
+TEST_CASE("processes say who they are as the config reads it") {
+  for (const auto& [self, name] : {std::pair(ProcessName{Role::kShard, 2}, "shard-2"),
+                                   std::pair(ProcessName{Role::kWorker, -3}, "worker-0"),
+                                   std::pair(ProcessName{Role::kOperator}, "operator"),
+                                   std::pair(ProcessName{Role::kReader}, "reader")}) {
+    CHECK(NameOverride(self) == "security.name=" + std::string(name));
+    CHECK(ProcessName::Parse(name).has_value());
+  }
 }
 
 }  // namespace

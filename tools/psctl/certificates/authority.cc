@@ -7,9 +7,9 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "absl/strings/string_view.h"
 #include "absl/time/civil_time.h"
 #include "common/base/status_macros.h"
+#include "common/security/pem_checks.h"
 
 namespace evenshard {
 namespace {
@@ -26,39 +26,16 @@ absl::Time YearsLater(absl::Time now, int years) {
                          utc);
 }
 
-std::string Day(absl::Time time) {
-  return absl::FormatTime("%Y-%m-%d %H:%M UTC", time, absl::UTCTimeZone());
-}
-
-absl::Status Wrong(absl::string_view file, absl::string_view what) {
-  return absl::FailedPreconditionError(absl::StrCat(file, " ", what));
-}
-
-absl::Status CheckTimes(const X509* certificate, absl::Time now) {
-  if (now < BeginOf(certificate)) {
-    return Wrong(
-        kAuthorityCertificateFile,
-        absl::StrCat("is valid from ", Day(BeginOf(certificate)), " on, and this host has ",
-                     Day(now), ", allowed: one that is valid now"));
-  }
-  if (now > EndOf(certificate)) {
-    return Wrong(kAuthorityCertificateFile,
-                 absl::StrCat("has expired on ", Day(EndOf(certificate)),
-                              ", allowed: one that is valid now (without authority.pem and "
-                              "authority.key a new one is made, which every process then needs)"));
-  }
-  return absl::OkStatus();
-}
-
 absl::Status CheckIsAuthority(X509* certificate) {
   const bool may_sign = X509_check_ca(certificate) == 1;
   const bool is_root = X509_self_signed(certificate, /*verify_signature=*/1) == 1;
   ERR_clear_error();
   if (may_sign && is_root) return absl::OkStatus();
-  return Wrong(kAuthorityCertificateFile,
-               absl::StrCat(may_sign ? "is not signed by itself" : "may not sign certificates",
-                            ", allowed: the certificate of an authority (CA:TRUE, keyCertSign) "
-                            "that has signed itself"));
+  return absl::FailedPreconditionError(
+      absl::StrCat(kAuthorityCertificateFile,
+                   may_sign ? " is not signed by itself" : " may not sign certificates",
+                   ", allowed: the certificate of an authority (CA:TRUE, keyCertSign) that has "
+                   "signed itself"));
 }
 
 }  // namespace
@@ -83,19 +60,15 @@ absl::StatusOr<Authority> Authority::Make(absl::Time now) {
 
 absl::StatusOr<Authority> Authority::Parse(const PemPair& pem, absl::Time now) {
   Certificate certificate = ParseCertificate(pem.certificate);
-  if (certificate == nullptr) {
-    return Wrong(kAuthorityCertificateFile,
-                 "has no certificate, allowed: PEM, \"-----BEGIN CERTIFICATE-----\"");
-  }
+  if (certificate == nullptr) return HasNoCertificate(kAuthorityCertificateFile);
   Key key = ParseKey(pem.key);
-  if (key == nullptr) {
-    return Wrong(kAuthorityKeyFile, "has no key that can be read, allowed: PEM without a password");
-  }
+  if (key == nullptr) return HasNoKey(kAuthorityKeyFile);
   RETURN_IF_ERROR(CheckIsAuthority(certificate.get()));
-  RETURN_IF_ERROR(CheckTimes(certificate.get(), now));
-  const bool fits = X509_check_private_key(certificate.get(), key.get()) == 1;
-  ERR_clear_error();
-  if (!fits) return Wrong(kAuthorityKeyFile, "is not the key of authority.pem, allowed: its own");
+  RETURN_IF_ERROR(CheckTimes(kAuthorityCertificateFile, certificate.get(), now,
+                             " (without authority.pem and authority.key a new one is made, which "
+                             "every process then needs)"));
+  RETURN_IF_ERROR(
+      CheckIsKeyOf(kAuthorityKeyFile, key.get(), certificate.get(), kAuthorityCertificateFile));
   return Authority(std::move(certificate), std::move(key));
 }
 

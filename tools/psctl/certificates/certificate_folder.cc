@@ -14,6 +14,7 @@
 #include "common/base/atomic_file.h"
 #include "common/base/status_macros.h"
 #include "common/base/text.h"
+#include "common/security/pem_checks.h"
 
 namespace evenshard {
 namespace {
@@ -40,13 +41,9 @@ absl::Status WriteFile(const std::string& path, const std::string& text, mode_t 
 // Reads a file, which others may not be able to read if it is secret.
 absl::StatusOr<std::string> ReadFile(const std::string& path, bool is_secret) {
   const File file(std::fopen(path.c_str(), "rbe"));
-  struct stat status;
-  if (file == nullptr || fstat(fileno(file.get()), &status) != 0) return SystemError("read", path);
-  if (is_secret && (status.st_mode & (S_IRWXG | S_IRWXO)) != 0) {
-    return absl::FailedPreconditionError(
-        absl::StrFormat("%s has mode %o, so that others can read or change it, allowed: 600 "
-                        "(chmod 600)",
-                        Printable(path), status.st_mode & 0777));
+  if (file == nullptr) return SystemError("read", path);
+  if (is_secret) {
+    RETURN_IF_ERROR(CheckMode(Printable(path), file.get(), KeyReaders::kNobody));
   }
   std::string text(kMaxFileBytes, 0);
   text.resize(std::fread(text.data(), 1, text.size(), file.get()));

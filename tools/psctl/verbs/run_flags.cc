@@ -6,7 +6,7 @@
 namespace evenshard {
 
 absl::Status RunFlags::Resolve() {
-  overrides.insert(overrides.begin(), "security.name=operator");
+  overrides.insert(overrides.begin(), NameOverride({.role = Role::kOperator}));
   if (!config.empty()) {
     return run.empty() ? absl::OkStatus()
                        : absl::InvalidArgumentError(
