@@ -2,6 +2,7 @@
 
 import contextlib
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -10,6 +11,10 @@ import threading
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 PACKAGE = os.path.join(ROOT, "python")
 PATIENCE_SECONDS = 240
+# The libraries that a wheel need not bring (PEP 600).
+OF_EVERY_SYSTEM = re.compile(
+    r"(linux-vdso|ld-linux.*|lib(c|m|dl|pthread|rt|gcc_s|stdc\+\+))\.so\.\d+"
+)
 
 
 def binaries():

@@ -16,12 +16,10 @@ import unittest
 import zipfile
 
 from tests.python_package import running
+from tests.security import hardening
 
 _MAKER = os.path.join(running.ROOT, "tools", "packaging", "wheel.py")
 _PROGRAMS = ("server/ps", "worker/worker", "tools/launch/launch", "tools/psctl/psctl")
-_OF_EVERY_SYSTEM = re.compile(
-    r"(linux-vdso|ld-linux.*|lib(c|m|dl|pthread|rt|gcc_s|stdc\+\+))\.so\.\d+"
-)
 _TORCH_SCRIPT = """
 import os
 import evenshard, torch
@@ -167,9 +165,19 @@ class WheelTest(unittest.TestCase):
             for line in self._must(["ldd", package / place]).splitlines():
                 name, _, path = line.strip().partition(" => ")
                 name = os.path.basename(name.split()[0])
-                if name != "statically" and not _OF_EVERY_SYSTEM.fullmatch(name):
+                if name != "statically" and not running.OF_EVERY_SYSTEM.fullmatch(name):
                     self.assertTrue(name in brought, f"{place}: {line}")
                     self.assertTrue(path.startswith(f"{package}/"), f"{place}: {line}")
+
+    def test_what_is_packed_keeps_what_makes_faults_harder_to_exploit(self):
+        package = self._site() / "evenshard"
+        for program in _PROGRAMS:
+            self.assertEqual(hardening.missing_in_file(package / "bin" / program, True), [])
+        self.assertEqual(hardening.missing_in_file(package / "libevenshard.so", False), [])
+        for library in package.glob("lib/*"):
+            missing = hardening.missing_in_file(library, False)
+            # Debian does not build all of its libraries for it.
+            self.assertLessEqual(set(missing), {hardening.BIND_NOW}, library)
 
     def test_the_same_files_give_the_same_bytes(self):
         with tempfile.TemporaryDirectory() as folder:

@@ -23,8 +23,8 @@ class LibrariesError(Exception):
     """The libraries of a program cannot be brought."""
 
 
-def output_of(command):
-    """Returns the output of a command. Raises LibrariesError if it fails."""
+def output_of(command, may_fail=False):
+    """Returns the output of a command. Raises LibrariesError if it fails and may not."""
     try:
         done = subprocess.run(
             command, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False,
@@ -32,7 +32,7 @@ def output_of(command):
         )
     except FileNotFoundError:
         raise LibrariesError(f"there is no {command[0]}; on Debian: apt-get install {command[0]}")
-    if done.returncode != 0:
+    if done.returncode != 0 and not may_fail:
         raise LibrariesError(f"{' '.join(map(str, command))} failed: {done.stderr.strip()}")
     return done.stdout
 
@@ -88,16 +88,3 @@ def bring(source, target, folder, names):
         output_of(["patchelf", *itertools.chain(*renamed), target])
     place = "$ORIGIN" if folder == "." else f"$ORIGIN/{folder}"
     output_of(["patchelf", "--set-rpath", place, target])
-
-
-def license_of(library):
-    """Returns the Debian package that a library comes from, and the package's licences."""
-    # By its name alone, because /lib is a link to /usr/lib.
-    name = library.resolve().name
-    owner = output_of(["dpkg-query", "--search", f"*/{name}"]).split("\n")[0]
-    package = owner.partition(":")[0]
-    path = pathlib.Path("/usr/share/doc") / package / "copyright"
-    try:
-        return package, path.read_bytes()
-    except OSError as error:
-        raise LibrariesError(f"the licence of {library}: {error}") from None

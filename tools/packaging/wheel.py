@@ -8,14 +8,18 @@ tools/package calls this. The wheel has
     evenshard/**/*.py, evenshard/libevenshard.so
     evenshard/bin/                  the programs, in the folders that they have in bazel-bin
     evenshard/lib/                  the shared libraries that not every system has (libraries.py)
-    evenshard-VERSION.dist-info/    what pip needs, and licences
+    evenshard-VERSION.dist-info/    what pip needs, licences, and the bill of materials (bill.py)
 
 The library is loaded by ctypes and the programs are started, so that one wheel does for every
-version of Python. The same files give the same bytes.
+version of Python. The same files give the same bytes. The bill has the time of SOURCE_DATE_EPOCH
+(https://reproducible-builds.org/specs/source-date-epoch), and none without it. It is written beside
+the wheel too.
 """
 
 import argparse
 import base64
+import collections
+import datetime
 import hashlib
 import os
 import pathlib
@@ -25,7 +29,10 @@ import sys
 import tempfile
 import zipfile
 
+import bill
 import libraries
+import packages
+import sources
 
 _ROOT = pathlib.Path(os.path.abspath(__file__)).parent.parent.parent
 _PACKAGE = _ROOT / "python" / "evenshard"
@@ -101,12 +108,35 @@ def _binary_files(binaries, brought):
     return files
 
 
-def _licenses(brought):
+def _contents(binaries, brought, files):
+    """Returns what the bill names, of the wheel's `files`."""
+    headers = set().union(*(sources.headers(binaries / source) for source in _BINARIES))
+    owners = packages.owners({*headers, *brought.values()})
+    owner = {name: owners[path] for name, path in brought.items()}
+    copied, needs = collections.defaultdict(dict), collections.defaultdict(set)
+    for name, path in brought.items():
+        place = f"evenshard/lib/{libraries.own_name(name, path)}"
+        copied[owner[name]][place] = files[place]
+        needs[owner[name]].update(owner[need] for need in libraries.foreign(path))
+    for source in _BINARIES:
+        needs[None].update(owner[need] for need in libraries.foreign(binaries / source))
+    return bill.Contents(
+        version=_version(),
+        built={f"evenshard/{place}": files[f"evenshard/{place}"] for place in _BINARIES.values()},
+        copied=copied,
+        compiled={owners[header] for header in headers},
+        needs=needs,
+    )
+
+
+def _licenses(contents):
     """Returns the texts of all licences, by the path in the folder .dist-info."""
-    texts = dict(libraries.license_of(path) for path in brought.values())
     return {
         "licenses/LICENSE": (_ROOT / "LICENSE").read_bytes(),
-        **{f"licenses/{package}.txt": texts[package] for package in sorted(texts)},
+        **{
+            f"licenses/{package.name}.txt": package.copyright()
+            for package in sorted({*contents.copied, *contents.compiled})
+        },
     }
 
 
@@ -145,29 +175,41 @@ def _write(path, files):
         part.unlink(missing_ok=True)
 
 
-def make(binaries, out):
-    """Writes the wheel into the folder `out`, and returns its path. Raises WheelError and
-    libraries.LibrariesError."""
+def make(binaries, out, time):
+    """Writes the wheel and its bill into the folder `out`, and returns the wheel's path. `time` is
+    the bill's, or None. Raises WheelError and libraries.LibrariesError."""
     missing = [path for path in _BINARIES if not (binaries / path).exists()]
     if missing:
         raise WheelError(f"{binaries} lacks {', '.join(missing)}; tools/package builds them")
     version, tag = _version(), _tag()
     info = f"evenshard-{version}.dist-info"
     brought = libraries.all_foreign([binaries / path for path in _BINARIES])
-    licenses = _licenses(brought)
-    license_files = "\n".join(f"License-File: {os.path.basename(path)}" for path in licenses)
     files = {**_python_files(), **_binary_files(binaries, brought)}
+    contents = _contents(binaries, brought, files)
+    licenses = _licenses(contents)
+    license_files = "\n".join(f"License-File: {os.path.basename(path)}" for path in licenses)
     for path, text in licenses.items():
         files[f"{info}/{path}"] = text
     metadata = _METADATA.format(version=version, license_files=license_files)
     files[f"{info}/METADATA"] = metadata.encode()
     files[f"{info}/WHEEL"] = _WHEEL.format(tag=tag).encode()
     files[f"{info}/entry_points.txt"] = _ENTRY_POINTS.encode()
+    files[f"{info}/sboms/evenshard.cdx.json"] = bill.text(contents, time)
     files[f"{info}/RECORD"] = _record(files, f"{info}/RECORD")
     out.mkdir(parents=True, exist_ok=True)
     path = out / f"evenshard-{version}-{tag}.whl"
     _write(path, files)
+    path.with_suffix(".cdx.json").write_bytes(files[f"{info}/sboms/evenshard.cdx.json"])
     return path
+
+
+def _time():
+    epoch = os.environ.get("SOURCE_DATE_EPOCH")
+    if epoch is None:
+        return None
+    if not re.fullmatch(r"\d{1,11}", epoch):
+        raise WheelError(f'SOURCE_DATE_EPOCH is "{epoch}", allowed: seconds since 1970')
+    return datetime.datetime.fromtimestamp(int(epoch), datetime.timezone.utc).isoformat()
 
 
 def main():
@@ -176,7 +218,7 @@ def main():
     parser.add_argument("--out", type=pathlib.Path, required=True, help="the wheel's folder")
     options = parser.parse_args()
     try:
-        path = make(options.binaries, options.out)
+        path = make(options.binaries, options.out, _time())
     except (WheelError, libraries.LibrariesError, OSError) as error:
         sys.exit(f"package: {error}")
     print(f"package: {path}, {path.stat().st_size / 1e6:.1f} MB")
