@@ -82,7 +82,7 @@ absl::Status Server::StartHost() {
   admin_service_ = std::make_unique<AdminService>(&config, host_.get(), options_.shard,
                                                   options_.request_shutdown);
   replication_service_ = std::make_unique<ReplicationService>(host_.get());
-  agreement_service_ = std::make_unique<AgreementService>(host_.get());
+  agreement_service_ = std::make_unique<AgreementService>(host_.get(), &config.proto().security());
   return absl::OkStatus();
 }
 

@@ -315,6 +315,19 @@ void SlotHost::TakeReport(const AgreementReport& report, AgreementDecider::Answe
   }
 }
 
+absl::StatusOr<int> SlotHost::PrimaryProcess(uint64_t view, uint32_t slot) const {
+  absl::MutexLock lock(&mutex_);
+  if (view != view_.number()) {
+    return absl::UnavailableError(absl::StrCat("ps ", options_.self.process(), " follows view ",
+                                               view_.number(), ", and not view ", view,
+                                               "; try again"));
+  }
+  if (!options_.has_views) return static_cast<int>(slot);
+  const bool has_primary =
+      slot < static_cast<uint32_t>(view_.slot_size()) && view_.slot(slot).has_primary();
+  return has_primary ? static_cast<int>(view_.slot(slot).primary().process()) : -1;
+}
+
 ProcessState SlotHost::State() const {
   ProcessState state;
   state.set_ps(options_.self.process());

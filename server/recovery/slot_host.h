@@ -87,6 +87,10 @@ class SlotHost : private AgreementTransport {
   // AgreementDecider::Take. Errors: also UNAVAILABLE if it is not.
   void TakeReport(const AgreementReport& report, AgreementDecider::Answer answer) const;
 
+  // Returns the index of the process that is primary of a slot in the view with this number, or -1
+  // if none is. Errors: UNAVAILABLE if this process follows another view.
+  absl::StatusOr<int> PrimaryProcess(uint64_t view, uint32_t slot) const;
+
   // The state that the process announces to the coordinator.
   ProcessState State() const;
   View view() const;

@@ -14,6 +14,7 @@
 #include "absl/algorithm/container.h"
 #include "absl/strings/match.h"
 #include "common/wire/exchange_metadata.h"
+#include "proto/agreement.pb.h"
 #include "proto/parameter_server.pb.h"
 #include "tests/security/secure_cluster.h"
 
@@ -115,7 +116,7 @@ TEST_CASE("each kind of caller may call what the table says, and nothing else") 
       secure.Channel(secure.Caller("first", {.names = {"URI:evenshard://run/operator"}}))));
   const std::map<std::string, std::vector<Role>> callers = {
       {"evenshard://run/worker/0", {Role::kWorker}},
-      {"evenshard://run/shard/1", {Role::kShard}},
+      {"evenshard://run/shard/0", {Role::kShard}},
       {"evenshard://run/operator", {Role::kOperator}},
       {"evenshard://run/reader", {Role::kReader}},
       {"evenshard://run2/operator", {}},
@@ -211,6 +212,35 @@ TEST_CASE("nobody speaks for another worker, or as one that has joined") {
     CHECK(is_refused(CallAny(one, full, "", as_zero)));
     CHECK(!is_refused(CallAny(zero, full, "", as_zero)));
   }
+}
+
+TEST_CASE("what a slot reports is taken from its primary only") {
+  SecureCluster secure(Agreeing());
+  const auto zero =
+      secure.Channel(secure.Caller("zero", {.names = {"URI:evenshard://run/shard/0"}}));
+  const auto others =
+      secure.Channel(secure.Caller("others", {.names = {"URI:evenshard://run/shard/1-9"}}));
+  const auto code = [&](const std::shared_ptr<grpc::Channel>& channel,
+                        const AgreementReport& report) {
+    return CallAny(channel, "/evenshard.v1.Agreement/Agree", report.SerializeAsString())
+        .status.error_code();
+  };
+  AgreementReport report;
+  report.set_config_fingerprint(secure.cluster().config().fingerprint());
+  report.set_number(1);
+  CHECK(code(others, report) == grpc::StatusCode::PERMISSION_DENIED);
+  CHECK(code(zero, report) != grpc::StatusCode::PERMISSION_DENIED);
+  // Numbers of no slot, and such as are negative as an int.
+  for (const uint32_t nobodys : {77u, 0x80000000u, 0xFFFFFFFFu}) {
+    report.set_slot(nobodys);
+    CHECK(code(zero, report) == grpc::StatusCode::PERMISSION_DENIED);
+    CHECK(code(others, report) == grpc::StatusCode::PERMISSION_DENIED);
+  }
+  report.set_slot(1);
+  CHECK(code(others, report) == grpc::StatusCode::INVALID_ARGUMENT);  // there is one slot
+  report.set_slot(0);
+  report.set_view(1);
+  CHECK(code(others, report) == grpc::StatusCode::UNAVAILABLE);
 }
 
 }  // namespace

@@ -3,7 +3,9 @@
 #include <atomic>
 #include <utility>
 
+#include "common/base/status_macros.h"
 #include "common/net/status_conversion.h"
+#include "common/security/rights.h"
 
 namespace evenshard {
 
@@ -38,7 +40,13 @@ class AgreementService::Call final : public UnaryReactor,
   std::atomic<bool> answered_{false};
 };
 
-UnaryReactor* AgreementService::Agree(CallContext*, const MessageBytes* request,
+absl::Status AgreementService::CheckReporter(const CallContext& context,
+                                             const AgreementReport& report) const {
+  ASSIGN_OR_RETURN(const int process, host_->PrimaryProcess(report.view(), report.slot()));
+  return CheckCaller(context, *security_, {.role = Role::kShard, .index = process});
+}
+
+UnaryReactor* AgreementService::Agree(CallContext* context, const MessageBytes* request,
                                       MessageBytes* response) {
   const auto call = std::make_shared<Call>(this, response);
   absl::Status ended;
@@ -48,8 +56,10 @@ UnaryReactor* AgreementService::Agree(CallContext*, const MessageBytes* request,
     ended = ended_;
   }
   const absl::StatusOr<AgreementReport> report = ParseMessage<AgreementReport>(*request);
-  if (!ended.ok() || !report.ok()) {
-    call->Answer(ended.ok() ? report.status() : ended);
+  absl::Status refused = ended.ok() ? report.status() : ended;
+  if (refused.ok()) refused = CheckReporter(*context, *report);
+  if (!refused.ok()) {
+    call->Answer(refused);
   } else {
     host_->TakeReport(
         *report, [call](const absl::StatusOr<AgreementAnswer>& answer) { call->Answer(answer); });

@@ -353,6 +353,20 @@ TEST_CASE_METHOD(HostFixture, "a worker joins in the shard's own view, as who th
   CHECK(absl::IsUnavailable(shard->OpenStream(0, 100).status()));
 }
 
+TEST_CASE_METHOD(HostFixture, "who is primary of a slot is as the host's own view says") {
+  Start();
+  Begin();
+  CHECK(*hosts[0]->PrimaryProcess(1, 1) == 1);
+  CHECK(*hosts[0]->PrimaryProcess(1, 2) == -1);  // there is no such slot
+  view.mutable_slot(0)->clear_primary();
+  Roles(1, Process(0, 10), kNobody, false);
+  Publish();
+  CHECK(*hosts[0]->PrimaryProcess(2, 0) == -1);
+  CHECK(*hosts[0]->PrimaryProcess(2, 1) == 0);
+  CHECK(absl::IsUnavailable(hosts[0]->PrimaryProcess(1, 1).status()));
+  CHECK(absl::IsUnavailable(hosts[0]->PrimaryProcess(3, 1).status()));
+}
+
 TEST_CASE_METHOD(HostFixture, "changes that a lost copy has not confirmed wait for nobody") {
   Start();
   Begin();
