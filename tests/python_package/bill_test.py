@@ -37,16 +37,16 @@ def _make(out, **environment):
     )
 
 
-def _package_of(path):
-    """The package that a file of the system comes from."""
-    real = os.path.realpath(path)
-    for spelling in (real, real.removeprefix("/usr")):
-        done = subprocess.run(
-            ["dpkg-query", "--search", spelling], capture_output=True, text=True, check=False
-        )
-        if done.returncode == 0:
-            return done.stdout.partition(":")[0]
-    raise AssertionError(f"{path} is of no package")
+def _packages_of(paths):
+    """The packages that files of the system come from."""
+    spellings = {path for place in paths for path in (place, place.removeprefix("/usr"))}
+    # Of the two spellings of a file it finds one, and fails because of the other.
+    found = subprocess.run(
+        ["dpkg-query", "--search", *spellings], capture_output=True, text=True, check=False
+    ).stdout
+    owners = dict(reversed(line.split(": ", 1)) for line in found.splitlines())
+    assert len(owners) == len(paths), set(paths) - set(owners)
+    return {owner.partition(":")[0] for owner in owners.values()}
 
 
 def _linked(program):
@@ -200,8 +200,7 @@ class BillTest(unittest.TestCase):
             linked = _linked(program)
             self.assertTrue(any(path.endswith(".a") for path in linked), linked)
             self.assertTrue(any("libgrpc.so" in path for path in linked), linked)
-            for package in {_package_of(path) for path in linked}:
-                self.assertIn(package, self.components, program)
+            self.assertLessEqual(_packages_of(linked), set(self.components), program)
 
     def test_it_names_whose_headers_are_in_the_code(self):
         found = set()
