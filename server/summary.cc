@@ -31,10 +31,12 @@ std::string AutoChoice(const PlannedConfig& config) {
 std::string Summary(const ShardStats& stats) {
   return absl::StrCat(
       FormatCount(stats.pushes()), " pushes (", stats.repeated_pushes(), " repeated, ",
-      stats.skipped_pushes(), " skipped) and ", FormatCount(stats.pulls()), " pulls, ",
-      FormatBytes(stats.bytes_in()), " in and ", FormatBytes(stats.bytes_out()), " out, ",
-      FormatCount(stats.updates()), " chunk updates; ", FormatSeconds(stats.aggregate_seconds()),
-      " aggregating, ", FormatSeconds(stats.apply_seconds()), " applying; up for ",
+      stats.skipped_pushes(), " skipped",
+      stats.limited_pushes() == 0 ? "" : absl::StrCat(", ", stats.limited_pushes(), " limited"),
+      ") and ", FormatCount(stats.pulls()), " pulls, ", FormatBytes(stats.bytes_in()), " in and ",
+      FormatBytes(stats.bytes_out()), " out, ", FormatCount(stats.updates()), " chunk updates; ",
+      FormatSeconds(stats.aggregate_seconds()), " aggregating, ",
+      FormatSeconds(stats.apply_seconds()), " applying; up for ",
       FormatSeconds(stats.uptime_seconds()),
       stats.failure().empty() ? "" : absl::StrCat("; the run FAILED: ", stats.failure()));
 }

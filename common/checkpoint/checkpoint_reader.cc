@@ -214,6 +214,10 @@ ChunkClock CheckpointReader::ClockOf(int tensor, int64_t begin, int64_t size) co
       result.next_iteration[rank] =
           std::max(result.next_iteration[rank], clock.next_iteration[rank]);
     }
+    result.norms.resize(std::max(result.norms.size(), clock.norms.size()));
+    for (size_t rank = 0; rank < clock.norms.size(); ++rank) {
+      result.norms[rank] = std::max(result.norms[rank], clock.norms[rank]);
+    }
     return true;
   });
   return result;

@@ -1,6 +1,7 @@
 #include "common/checkpoint/checkpoint_record.h"
 
 #include <algorithm>
+#include <cmath>
 #include <type_traits>
 
 #include "absl/status/status.h"
@@ -98,6 +99,7 @@ Json ToJson(const ShardRecord& record) {
                       {"recent_assignments", clock.recent_assignments},
                       {"former_assignments", clock.former_assignments},
                       {"steps", clock.steps}});
+    if (!clock.norms.empty()) clocks.back()["norms"] = clock.norms;
   }
   Json slices = Json::array();
   for (const RecordedSlice& slice : record.slices) slices.push_back(ToJson(slice));
@@ -181,6 +183,12 @@ class FieldReader {
     return number <= static_cast<uint64_t>(std::numeric_limits<Integer>::max());
   }
 
+  static bool Get(const Json& value, double* out) {
+    if (!value.is_number()) return false;
+    *out = value.get<double>();
+    return std::isfinite(*out) && *out >= 0;
+  }
+
   inline static const Json kEmpty = Json::array();
   std::string bad_field_;
 };
@@ -254,6 +262,7 @@ void Read(const Json& json, FieldReader* reader, ShardRecord* record) {
     reader->Read(element, "recent_assignments", &clock.recent_assignments);
     reader->Read(element, "former_assignments", &clock.former_assignments);
     reader->Read(element, "steps", &clock.steps);
+    if (element.contains("norms")) reader->Read(element, "norms", &clock.norms);
   }
   reader->Read(json, "registered", &record->registered);
   for (const Json& element : reader->List(json, "slices")) {

@@ -30,6 +30,9 @@ struct ChunkClock {
   // The updates behind the optimizer's state, by which ADAM corrects its bias. Those that lie
   // before an assignment of that state came with it.
   uint64_t steps = 0;
+  // With update.max_norm: by rank, the running mean of the norms of the worker's gradients, or 0
+  // before there is one (server/update/norm_limit.h). Otherwise empty.
+  std::vector<double> norms = {};
 
   // SYNC: how many iterations of training lie behind the chunk.
   uint64_t trained() const { return iteration - assignments; }

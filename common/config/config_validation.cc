@@ -176,6 +176,11 @@ void ValidateUpdate(const Update& update, FieldProblems* problems) {
                     kAtLeastZero);
   problems->Require(IsAtLeastZero(update.clip_global_norm()), "update.clip_global_norm",
                     update.clip_global_norm(), kAtLeastZero);
+  const float max_norm = update.max_norm();
+  problems->Require(max_norm == 0 || (IsAtLeastZero(max_norm) && max_norm >= 1), "update.max_norm",
+                    max_norm,
+                    "0 (no bound), or a number of at least 1, how many times the median of the "
+                    "workers' norms a gradient may have");
 }
 
 // The settings of an emulated device, at `path`.

@@ -93,6 +93,8 @@ void RefuseModes(const ClusterConfig& config, Refusals& refusals) {
       update.has_policy() && update.policy() != Update::SYNC, "update.policy",
       absl::StrCat("is ", Update::Policy_Name(update.policy())),
       "in which every sum has all workers' gradients, allowed: SYNC, or topology PARAMETER_SERVER");
+  refusals.Refuse(update.max_norm() != 0, "update.max_norm", absl::StrCat("is ", update.max_norm()),
+                  "where no shard sees each worker's gradient, allowed: 0");
   const ExchangeConfig& exchange = config.exchange();
   refusals.Refuse(!IsForParameters(exchange.gradient_encoding()), "exchange.gradient_encoding",
                   absl::StrCat("is ", Encoding_Name(exchange.gradient_encoding())),

@@ -12,7 +12,7 @@
 namespace evenshard {
 namespace {
 
-absl::Status Restore(CheckpointReader& reader, StoredChunk& chunk) {
+absl::Status Restore(const PlannedConfig& config, CheckpointReader& reader, StoredChunk& chunk) {
   const Chunk& info = chunk.info();
   absl::MutexLock lock(&chunk.mutex);
   RETURN_IF_ERROR(reader.ReadParameters(info.tensor, info.begin, chunk.mutable_array(0)));
@@ -20,7 +20,10 @@ absl::Status Restore(CheckpointReader& reader, StoredChunk& chunk) {
     RETURN_IF_ERROR(
         reader.ReadOptimizerArray(i - 1, info.tensor, info.begin, chunk.mutable_array(i)));
   }
-  chunk.mutable_clock() = reader.ClockOf(info.tensor, info.begin, info.size);
+  ChunkClock& clock = chunk.mutable_clock();
+  clock = reader.ClockOf(info.tensor, info.begin, info.size);
+  // The run before may have had another number of workers, or another update.max_norm.
+  clock.norms.resize(config.proto().update().max_norm() > 0 ? config.workers() : 0);
   return absl::OkStatus();
 }
 
@@ -56,7 +59,7 @@ absl::StatusOr<std::shared_ptr<ParameterStore>> MakeInitialState(const PlannedCo
   ASSIGN_OR_RETURN(const std::unique_ptr<CheckpointReader> reader,
                    CheckpointReader::Open(storage, config.proto().recovery().checkpoint().folder(),
                                           config, *id));
-  for (StoredChunk& chunk : store->chunks()) RETURN_IF_ERROR(Restore(*reader, chunk));
+  for (StoredChunk& chunk : store->chunks()) RETURN_IF_ERROR(Restore(config, *reader, chunk));
   if (slot == 0) {
     RETURN_IF_ERROR(store->registered_states().Keep(std::nullopt, reader->facts().exchange,
                                                     reader->registered()));

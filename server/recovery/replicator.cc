@@ -15,6 +15,22 @@
 #include "spdlog/spdlog.h"
 
 namespace evenshard {
+namespace {
+
+// See ReplicaMessage::data.
+void AppendNorms(const ChunkClock& clock, ReplicaMessage* message) {
+  if (clock.norms.empty() || message->data.empty()) return;
+  struct Owner {
+    std::vector<double> norms;
+    std::shared_ptr<const void> data;
+  };
+  auto owner = std::make_shared<Owner>(Owner{clock.norms, std::move(message->owner)});
+  message->data.emplace_back(reinterpret_cast<const char*>(owner->norms.data()),
+                             owner->norms.size() * sizeof(double));
+  message->owner = std::move(owner);
+}
+
+}  // namespace
 
 class Replicator::Lane final : private ReplicaStream::Receiver {
  public:
@@ -167,6 +183,7 @@ std::optional<uint64_t> Replicator::Changed(int index, const StoredChunk& chunk,
   message.data = change.gradient;
   // What a broken stream has of the message must not be freed either.
   message.owner = change.owner == nullptr ? options_.store : change.owner;
+  AppendNorms(clock, &message);
   if (unconfirmed_ == 0 && filled_ == chunks_.size()) heard_ = options_.clock->Now();
   ++unconfirmed_;
   ++state.changes;
@@ -295,6 +312,7 @@ ReplicaMessage Replicator::StateOf(const StoredChunk& chunk) const {
   }
   message.data.emplace_back(bytes->data(), bytes->size());
   message.owner = std::move(bytes);
+  AppendNorms(clock, &message);
   return message;
 }
 

@@ -1,6 +1,8 @@
 #include "server/recovery/slot_replica.h"
 
 #include <algorithm>
+#include <cmath>
+#include <cstring>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -23,6 +25,32 @@ bool Has(const ChunkClock& clock, const ReplicaChunk& header) {
   }
   if (header.has_worker()) return header.iteration() <= clock.next_iteration[header.worker()];
   return header.iteration() <= clock.iteration;
+}
+
+// Takes the norms off the end of a message's data (ReplicaMessage::data).
+absl::StatusOr<std::vector<double>> TakeNorms(const ReplicaChunk& header, int workers,
+                                              Segments* data) {
+  std::vector<double> norms(workers);
+  size_t left = norms.size() * sizeof(double);
+  if (const size_t bytes = SegmentsSize(*data); bytes < left) {
+    return absl::InvalidArgumentError(absl::StrCat("the data of chunk ", header.chunk(), " has ",
+                                                   bytes, " bytes, and its norms alone need ",
+                                                   left));
+  }
+  while (left > 0) {
+    absl::Span<const char>& last = data->back();
+    const size_t taken = std::min(left, last.size());
+    left -= taken;
+    std::memcpy(reinterpret_cast<char*>(norms.data()) + left, last.end() - taken, taken);
+    last.remove_suffix(taken);
+    if (last.empty()) data->pop_back();
+  }
+  for (const double norm : norms) {
+    if (std::isfinite(norm) && norm >= 0) continue;
+    return absl::InvalidArgumentError(
+        absl::StrCat("the data of chunk ", header.chunk(), " has the norm ", norm));
+  }
+  return norms;
 }
 
 }  // namespace
@@ -76,8 +104,8 @@ absl::Status SlotReplica::CheckSender(uint64_t view, uint64_t primary_incarnatio
       "the sender of view ", view, " is not the primary of slot ", slot_, " in view ", own_view));
 }
 
-absl::Status SlotReplica::CheckChange(const Chunk& chunk, const ReplicaMessage& message) const {
-  const ReplicaChunk& header = message.header;
+absl::Status SlotReplica::CheckChange(const Chunk& chunk, const ReplicaChunk& header,
+                                      const Segments& data) const {
   const bool is_async = !config_.is_synchronous();
   if (header.has_worker() != is_async ||
       header.worker() >= static_cast<uint32_t>(config_.workers())) {
@@ -90,7 +118,7 @@ absl::Status SlotReplica::CheckChange(const Chunk& chunk, const ReplicaMessage& 
     return absl::InvalidArgumentError(
         absl::StrCat("a change of chunk ", chunk.id, " is ", EncodingName(header.encoding())));
   }
-  const size_t bytes = SegmentsSize(message.data);
+  const size_t bytes = SegmentsSize(data);
   const size_t expected = EncodedBytes(header.encoding(), chunk.size);
   const int arrays = 1 + StateArrays(config_.proto());
   if (header.assigned() >= static_cast<uint32_t>(arrays)) {
@@ -124,15 +152,23 @@ absl::StatusOr<ReplicaReceipt> SlotReplica::Take(uint64_t view, uint64_t primary
         absl::InvalidArgumentError(absl::StrCat("slot ", slot_, " has no chunk ", header.chunk())));
   }
   StoredChunk& chunk = store_->chunks()[index];
+  Segments data = message.data;
+  std::vector<double> norms;
+  if (!data.empty() && config_.proto().update().max_norm() > 0) {
+    absl::StatusOr<std::vector<double>> taken = TakeNorms(header, config_.workers(), &data);
+    RETURN_IF_ERROR(fatal(taken.status()));
+    norms = *std::move(taken);
+  }
   if (!header.is_state()) {
-    RETURN_IF_ERROR(fatal(CheckChange(chunk.info(), message)));
+    RETURN_IF_ERROR(fatal(CheckChange(chunk.info(), header, data)));
   }
   {
     absl::MutexLock lock(&chunk.mutex);
     Place& place = places_[index];
     RETURN_IF_ERROR(CheckSender(view, primary_incarnation, place.view));
-    RETURN_IF_ERROR(fatal(header.is_state() ? TakeState(chunk, place, message)
-                                            : TakeChange(chunk, place, message)));
+    RETURN_IF_ERROR(fatal(header.is_state()
+                              ? TakeState(chunk, place, header, data, std::move(norms))
+                              : TakeChange(chunk, place, header, data, std::move(norms))));
     if (header.has_squared_norm() && header.iteration() > 0) {
       store_->Learn(
           AgreedNorm{.iteration = header.iteration() - 1, .squared = header.squared_norm()});
@@ -150,9 +186,8 @@ absl::StatusOr<ReplicaReceipt> SlotReplica::Take(uint64_t view, uint64_t primary
   return receipt;
 }
 
-absl::Status SlotReplica::TakeState(StoredChunk& chunk, Place& place,
-                                    const ReplicaMessage& message) {
-  const ReplicaChunk& header = message.header;
+absl::Status SlotReplica::TakeState(StoredChunk& chunk, Place& place, const ReplicaChunk& header,
+                                    const Segments& data, std::vector<double> norms) {
   if (place.is_filled && Has(chunk.clock(), header)) return absl::OkStatus();
   ChunkClock clock{.version = header.version(),
                    .iteration = header.iteration(),
@@ -160,7 +195,8 @@ absl::Status SlotReplica::TakeState(StoredChunk& chunk, Place& place,
                    .assignments = header.assignments(),
                    .recent_assignments = header.recent_assignments(),
                    .former_assignments = header.former_assignments(),
-                   .steps = header.steps()};
+                   .steps = header.steps(),
+                   .norms = std::move(norms)};
   clock.next_iteration.assign(header.next_iteration().begin(), header.next_iteration().end());
   if (clock.next_iteration.size() != chunk.clock().next_iteration.size()) {
     return absl::InvalidArgumentError(absl::StrCat("the state of chunk ", chunk.info().id,
@@ -169,16 +205,16 @@ absl::Status SlotReplica::TakeState(StoredChunk& chunk, Place& place,
   }
   std::vector<uint64_t> sent_versions;
   for (const uint64_t next : header.sent_version()) sent_versions.push_back(next - 1);
-  RETURN_IF_ERROR(chunk.SetState(clock, sent_versions, message.data));
+  RETURN_IF_ERROR(chunk.SetState(clock, sent_versions, data));
   place.is_filled = true;
   return absl::OkStatus();
 }
 
 absl::Status SlotReplica::TakeChange(StoredChunk& chunk, const Place& place,
-                                     const ReplicaMessage& message) {
-  const ReplicaChunk& header = message.header;
+                                     const ReplicaChunk& header, const Segments& data,
+                                     std::vector<double> norms) {
   ChunkClock& clock = chunk.mutable_clock();
-  const bool has_data = !message.data.empty();
+  const bool has_data = !data.empty();
   // An array of the optimizer's state is none that the version counts.
   const uint64_t updates = has_data && header.assigned() == 0 ? 1 : 0;
   if (place.is_filled && Has(clock, header)) return absl::OkStatus();
@@ -205,7 +241,8 @@ absl::Status SlotReplica::TakeChange(StoredChunk& chunk, const Place& place,
     if (header.has_assigned()) {
       rate.assigned = {.array = header.assigned(), .steps = header.steps()};
     }
-    RETURN_IF_ERROR(chunk.ApplyGradient(message.data, header.encoding(), header.scale(), rate));
+    RETURN_IF_ERROR(chunk.ApplyGradient(data, header.encoding(), header.scale(), rate));
+    clock.norms = std::move(norms);
   }
   (header.has_worker() ? clock.next_iteration[header.worker()] : clock.iteration) =
       header.iteration();

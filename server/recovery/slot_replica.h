@@ -55,10 +55,14 @@ class SlotReplica {
   };
 
   absl::Status CheckSender(uint64_t view, uint64_t primary_incarnation, uint64_t own_view) const;
-  absl::Status CheckChange(const Chunk& chunk, const ReplicaMessage& message) const;
-  absl::Status TakeState(StoredChunk& chunk, Place& place, const ReplicaMessage& message)
+  // Of a message, `data` is what comes before the norms.
+  absl::Status CheckChange(const Chunk& chunk, const ReplicaChunk& header,
+                           const Segments& data) const;
+  absl::Status TakeState(StoredChunk& chunk, Place& place, const ReplicaChunk& header,
+                         const Segments& data, std::vector<double> norms)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(chunk.mutex);
-  absl::Status TakeChange(StoredChunk& chunk, const Place& place, const ReplicaMessage& message)
+  absl::Status TakeChange(StoredChunk& chunk, const Place& place, const ReplicaChunk& header,
+                          const Segments& data, std::vector<double> norms)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(chunk.mutex);
   // With `begins_anew`, no chunk counts as filled: from the new view's first message on.
   void SetView(uint64_t view, bool begins_anew);

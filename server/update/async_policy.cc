@@ -1,8 +1,9 @@
 // A push under ASYNC and SSP, step by step:
 //   1. Push checks, under the chunk's lock, that the push counts: its view, its session, and its
 //      iteration, which is not before the worker's clock. A repeat is answered and not counted.
-//   2. Apply makes it an update by itself, at the rate that its staleness allows (Asynchrony), and
-//      tells the observers.
+//   2. Apply makes it an update by itself, at the rate that its staleness allows (Asynchrony) and
+//   no
+//      larger than update.max_norm allows (NormLimit), and tells the observers.
 //   3. Answer releases the reply: under SSP when no other worker is too far behind, as
 //      StalenessBound says, and under both when the observers have the change (Confirm). The push
 //      itself may let others go on (Release).
@@ -13,6 +14,7 @@
 #include <string>
 #include <utility>
 
+#include "absl/algorithm/container.h"
 #include "absl/strings/str_cat.h"
 #include "common/base/status_macros.h"
 #include "common/config/asynchrony.h"
@@ -27,6 +29,7 @@ AsyncPolicy::AsyncPolicy(const PlannedConfig& config, ParameterStore* store,
       counters_(&store->counters()),
       observers_(std::move(observers)),
       clock_(clock) {
+  if (config.proto().update().max_norm() > 0) limit_.emplace(config, store);
   if (config.proto().update().policy() == Update::SSP) {
     bound_.emplace(config.proto().update().staleness(), config.workers());
   }
@@ -45,6 +48,7 @@ absl::Status AsyncPolicy::Push(int index, WorkerSession& session, Gradient gradi
   StoredChunk& chunk = *history.chunk;
   const GradientHeader header = gradient.header;
   std::vector<DueReply> released;
+  if (limit_.has_value()) limit_->Measure(chunk.info(), session, &gradient);
   {
     absl::MutexLock lock(&history.chunk->mutex);
     chunk.mutex.AssertHeld();  // the same mutex, as clang's analysis does not see
@@ -100,6 +104,12 @@ absl::Status AsyncPolicy::Apply(int index, History& history, Gradient gradient) 
   if (header.has_data() && chunk.sent().are_kept()) {
     change.rate.base_version = header.base_version;
     change.rate.sent_to = chunk.sent().NotedBut(header.worker);
+  }
+  if (limit_.has_value()) {
+    const auto takes_part = [&left = history.view->left](uint32_t rank) {
+      return !absl::c_linear_search(left, rank);
+    };
+    NormLimit::Note(header.worker, limit_->Limit(chunk, takes_part, &gradient), &clock);
   }
   if (header.has_data()) {
     change.encoding = static_cast<Encoding>(header.encoding);

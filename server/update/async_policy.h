@@ -10,6 +10,7 @@
 #include "common/base/clock.h"
 #include "common/placement/planned_config.h"
 #include "server/store/chunk_observer.h"
+#include "server/update/norm_limit.h"
 #include "server/update/reply_sinks.h"
 #include "server/update/staleness_bound.h"
 #include "server/update/unconfirmed_replies.h"
@@ -39,7 +40,9 @@ class AsyncPolicy final : public UpdatePolicy {
   bool MayReply(int) const override { return true; }
   void Defer(int, DueReply) override {}
   std::vector<Pending> PendingUpdates() const override;
-  void FillStats(ShardStats*) const override {}
+  void FillStats(ShardStats* stats) const override {
+    if (limit_.has_value()) limit_->FillStats(stats);
+  }
 
  private:
   // A push that has been counted, and whose reply waits for other workers.
@@ -79,6 +82,7 @@ class AsyncPolicy final : public UpdatePolicy {
   const ChunkObservers observers_;
   const Clock* const clock_;
 
+  std::optional<NormLimit> limit_;       // update.max_norm
   std::optional<StalenessBound> bound_;  // SSP
   std::deque<History> histories_;        // parallel to the store's chunks
 };

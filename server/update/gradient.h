@@ -14,6 +14,7 @@ struct Gradient {
   GradientHeader header;
   Segments data;  // pieces of any alignment
   std::shared_ptr<const void> owner;
+  double norm = 0;  // see NormLimit::Measure
 };
 
 // Sends the reply to a push. Implementations are thread-safe.

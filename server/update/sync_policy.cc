@@ -2,7 +2,8 @@
 //   1. Push checks, under the chunk's lock, that the push counts: its view, its session, and its
 //      iteration, which is that of the chunk's clock. A repeat is answered and not counted.
 //   2. Advance adds the gradient to the sum (in deterministic order: when those of all lower ranks
-//      are added; under QUORUM: when it is known whose gradients count, see quorum.h).
+//      are added; under QUORUM: when it is known whose gradients count, see quorum.h). With
+//      update.max_norm it is scaled down before if it is too large (norm_limit.h).
 //   3. When every push that the update waits for is here, the last gradient applies the optimizer
 //      instead (Add). The observers are asked before: one may hold the update up until Resume. With
 //      clipping (clipping.h), AddWhole adds that gradient too, and the norm must be known as well.
@@ -37,6 +38,7 @@ SyncPolicy::SyncPolicy(const PlannedConfig& config, ParameterStore* store, Chunk
       clipping_(clipping),
       quorum_(quorum),
       pacing_(workers_, config.proto().limits().lead_bytes(), clock) {
+  if (config.proto().update().max_norm() > 0) limit_.emplace(config, store);
   const auto view = std::make_shared<const PolicyView>(
       PolicyView{.worker_sets = std::make_shared<const WorkerSets>(workers_)});
   for (StoredChunk& chunk : store->chunks()) {
@@ -53,6 +55,7 @@ absl::Status SyncPolicy::Push(int index, WorkerSession& session, Gradient gradie
   const GradientHeader header = gradient.header;
   std::vector<DueReply> released;
   absl::Status taken;
+  if (limit_.has_value()) limit_->Measure(chunk.info(), session, &gradient);
   {
     absl::MutexLock lock(&gather.chunk->mutex);
     chunk.mutex.AssertHeld();  // the same mutex, as clang's analysis does not see
@@ -239,6 +242,13 @@ absl::Status SyncPolicy::Add(Gather& gather, Gradient gradient, bool last, Chunk
   if (!gradient.header.has_data()) {
     return last && gather.summed > 0 ? ApplySum(gather, change) : absl::OkStatus();
   }
+  if (limit_.has_value()) {
+    const uint64_t iteration = chunk.clock().iteration;
+    const auto takes_part = [iteration, &worker_sets = *gather.view->worker_sets](uint32_t rank) {
+      return worker_sets.Contains(rank, iteration);
+    };
+    gather.pushed[gradient.header.worker].norm = limit_->Limit(chunk, takes_part, &gradient);
+  }
   const auto encoding = static_cast<Encoding>(gradient.header.encoding);
   const bool first = gather.summed++ == 0;
   if (!last) {
@@ -293,7 +303,9 @@ void SyncPolicy::Complete(int index, Gather& gather, ChunkChange change,
   ChunkClock& clock = gather.chunk->mutable_clock();
   ChunkChange::Workers& in = change.workers;
   for (int rank = 0; rank < workers_; ++rank) {
-    if (IsIn(gather, rank)) in.push_back(rank);
+    if (!IsIn(gather, rank)) continue;
+    in.push_back(rank);
+    NormLimit::Note(rank, gather.pushed[rank].norm, &clock);
   }
   const uint64_t iteration = clock.iteration++;
   clock.all_absent = gather.absent > 0 && gather.absent == static_cast<int>(in.size());

@@ -13,6 +13,7 @@
 #include "server/agreement/clipping.h"
 #include "server/agreement/quorum.h"
 #include "server/store/chunk_observer.h"
+#include "server/update/norm_limit.h"
 #include "server/update/onlookers.h"
 #include "server/update/push_checks.h"
 #include "server/update/push_pacing.h"
@@ -56,6 +57,7 @@ class SyncPolicy final : public UpdatePolicy {
   std::vector<Pending> PendingUpdates() const override;
   void FillStats(ShardStats* stats) const override {
     if (quorum_ != nullptr) quorum_->FillStats(stats);
+    if (limit_.has_value()) limit_->FillStats(stats);
   }
 
  private:
@@ -66,6 +68,7 @@ class SyncPolicy final : public UpdatePolicy {
     // deterministic order until all lower ranks' are, and otherwise only where it completes an
     // update that may not be made yet.
     std::optional<Gradient> held;
+    double norm = 0;  // see NormLimit::Limit; of a gradient that has been added
   };
 
   // The next update of a chunk, for which gradients are being gathered.
@@ -152,6 +155,7 @@ class SyncPolicy final : public UpdatePolicy {
   Clipping* const clipping_;
   Quorum* const quorum_;
 
+  std::optional<NormLimit> limit_;  // update.max_norm
   PushPacing pacing_;
   std::deque<Gather> gathers_;  // parallel to the store's chunks
 };

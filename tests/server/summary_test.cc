@@ -40,5 +40,14 @@ TEST_CASE("a shard logs what AUTO chose, and the prediction for all that it weig
   CHECK_FALSE(absl::StrContains(text.substr(text.find('(')), chosen.name + " "));
 }
 
+TEST_CASE("the summary says how many gradients were limited if any were") {
+  ShardStats stats;
+  stats.set_pushes(1200);
+  stats.set_skipped_pushes(3);
+  CHECK(absl::StartsWith(Summary(stats), "1,200 pushes (0 repeated, 3 skipped) and 0 pulls, "));
+  stats.set_limited_pushes(7);
+  CHECK(absl::StartsWith(Summary(stats), "1,200 pushes (0 repeated, 3 skipped, 7 limited) and "));
+}
+
 }  // namespace
 }  // namespace evenshard

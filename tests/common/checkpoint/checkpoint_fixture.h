@@ -54,9 +54,11 @@ inline float ValueOf(int array, int tensor, int64_t element) {
   return static_cast<float>((element * 8 + tensor) * 4 + array) / 4;
 }
 
-// The clock that a chunk has in a checkpoint that WriteCheckpoint made.
-inline ChunkClock SyncClock(const CheckpointId& id) {
-  return {.version = id.iteration - 1, .iteration = id.iteration, .next_iteration = {}};
+// The clock that a chunk has in a checkpoint that WriteCheckpoint made with such a config.
+inline ChunkClock SyncClock(const PlannedConfig& config, const CheckpointId& id) {
+  ChunkClock clock{.version = id.iteration - 1, .iteration = id.iteration};
+  if (config.proto().update().max_norm() > 0) clock.norms = {0.1, 2};
+  return clock;
 }
 
 inline absl::Status AddChunk(ShardFileWriter* writer, const PlannedConfig& config,
@@ -88,7 +90,7 @@ inline absl::Status WriteSlot(Storage* storage, const std::string& folder,
   if (backwards) std::reverse(ids.begin(), ids.end());
   for (const uint32_t id : ids) {
     const absl::Status added =
-        AddChunk(writer->get(), config, config.plan().chunks()[id], SyncClock(cut.id));
+        AddChunk(writer->get(), config, config.plan().chunks()[id], SyncClock(config, cut.id));
     if (!added.ok()) return added;
   }
   return (*writer)->Commit(/*view=*/1, MakeWorkerSets());

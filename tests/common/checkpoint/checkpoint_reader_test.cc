@@ -68,7 +68,7 @@ TEST_CASE("a checkpoint is read back whichever way its model is cut") {
   REQUIRE(reader.ok());
   CHECK(CountWrong(reader->get(), config, GENERATE(1, 7, 64, 100000)) == 0);
   for (const Chunk& chunk : config.plan().chunks()) {
-    REQUIRE((*reader)->ClockOf(chunk.tensor, chunk.begin, chunk.size) == SyncClock(kId));
+    REQUIRE((*reader)->ClockOf(chunk.tensor, chunk.begin, chunk.size) == SyncClock(config, kId));
   }
 }
 
@@ -99,7 +99,10 @@ TEST_CASE("the clock of elements from several chunks has the largest of each num
   for (const Chunk& chunk : config.plan().chunks()) {
     const uint64_t i = chunk.id;
     REQUIRE(AddChunk(writer->get(), config, chunk,
-                     {.version = i, .iteration = 0, .next_iteration = {100 - i, i}})
+                     {.version = i,
+                      .iteration = 0,
+                      .next_iteration = {100 - i, i},
+                      .norms = {i == 0 ? 1e300 / 3 : 0.1, static_cast<double>(i)}})
                 .ok());
   }
   REQUIRE((*writer)->Commit(/*view=*/1, MakeWorkerSets()).ok());
@@ -108,9 +111,12 @@ TEST_CASE("the clock of elements from several chunks has the largest of each num
   REQUIRE(reader.ok());
   const Chunk& second = config.plan().chunks()[1];
   const ChunkClock of_two = (*reader)->ClockOf(second.tensor, second.begin - 1, 2);
-  CHECK(of_two == ChunkClock{.version = 1, .iteration = 0, .next_iteration = {100, 1}});
+  CHECK(of_two ==
+        ChunkClock{
+            .version = 1, .iteration = 0, .next_iteration = {100, 1}, .norms = {1e300 / 3, 1}});
   const ChunkClock of_one = (*reader)->ClockOf(second.tensor, second.begin, 1);
-  CHECK(of_one == ChunkClock{.version = 1, .iteration = 0, .next_iteration = {99, 1}});
+  CHECK(of_one ==
+        ChunkClock{.version = 1, .iteration = 0, .next_iteration = {99, 1}, .norms = {0.1, 1}});
 }
 
 TEST_CASE("a checkpoint of another model, optimizer, policy or number of workers is refused") {

@@ -53,7 +53,7 @@ TEST_CASE("a checkpoint's worker sets are those of the newest view that a slot h
     REQUIRE(writer.ok());
     for (const uint32_t id : config.plan().chunks_of_shard(slot)) {
       const Chunk& chunk = config.plan().chunks()[id];
-      REQUIRE(AddChunk(writer->get(), config, chunk, SyncClock(kId)).ok());
+      REQUIRE(AddChunk(writer->get(), config, chunk, SyncClock(config, kId)).ok());
     }
     REQUIRE((*writer)->Commit(slot == 0 ? 4 : 5, slot == 0 ? MakeWorkerSets() : later).ok());
   }
@@ -72,7 +72,8 @@ TEST_CASE("a chunk that was not added is an error, and no record is written") {
   auto writer = ShardFileWriter::Create(&disk, "/c", config, PartOfSlot(config, 0), MakeCut(kId));
   REQUIRE(writer.ok());
   for (const Chunk& chunk : config.plan().chunks()) {
-    if (chunk.id != 3) REQUIRE(AddChunk(writer->get(), config, chunk, SyncClock(kId)).ok());
+    if (chunk.id == 3) continue;
+    REQUIRE(AddChunk(writer->get(), config, chunk, SyncClock(config, kId)).ok());
   }
   const absl::Status status = (*writer)->Commit(/*view=*/1, MakeWorkerSets());
   CHECK(absl::IsFailedPrecondition(status));

@@ -93,7 +93,7 @@ TEST_CASE("a wrong override is refused with its own text as the place") {
   CHECK(ErrorOfOverride("=5") == "is not an override, allowed: FIELD=VALUE");
   CHECK(ErrorOfOverride("update.polcy=SYNC") ==
         "update.polcy: unknown field, allowed: policy, deterministic, non_finite, clip_value, "
-        "clip_global_norm, staleness, asynchrony, quorum, grace, late");
+        "clip_global_norm, staleness, asynchrony, quorum, grace, late, max_norm");
   CHECK(ErrorOfOverride("update.policy=SNYC") ==
         "update.policy: is SNYC, allowed: SYNC, ASYNC, SSP, QUORUM");
   CHECK(ErrorOfOverride("data.synthetic={image: 64}") ==

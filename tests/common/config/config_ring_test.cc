@@ -68,6 +68,9 @@ TEST_CASE("what a ring cannot be is refused before anything starts") {
   CHECK(ErrorOfRing("update.policy=ASYNC").find("update.policy: is ASYNC with topology RING") == 0);
   CHECK(ErrorOfRing("update={policy: QUORUM quorum: 2}")
             .find("update.policy: is QUORUM with topology RING") == 0);
+  CHECK(ErrorOfRing("update.max_norm=10") ==
+        "update.max_norm: is 10 with topology RING, where no shard sees each worker's gradient, "
+        "allowed: 0");
   CHECK(ErrorOfRing("shard={address: 'a:1'}") ==
         "shard: is given with topology RING, whose workers need no shards, allowed: none");
   CHECK(ErrorOfRing("colocated=true") ==

@@ -118,7 +118,7 @@ TEST_CASE("all unknown fields are reported together, at any depth and in lists")
         "optimizer, training, data, compute, limits, exchange, worker_link_gbps, "
         "recovery, local, topology, ring, colocated, security\n"
         "f:2: update.polcy: unknown field, allowed: policy, deterministic, non_finite, clip_value, "
-        "clip_global_norm, staleness, asynchrony, quorum, grace, late\n"
+        "clip_global_norm, staleness, asynchrony, quorum, grace, late, max_norm\n"
         "f:4: shard[1].adress: unknown field, allowed: address, link_gbps, server_gbps");
 }
 
@@ -228,6 +228,12 @@ TEST_CASE("a value out of its range is refused with its place, value and range")
         "f:11: update.clip_value: is -1, allowed: a number of at least 0");
   CHECK(ErrorWith("policy: SYNC", "policy: SYNC clip_global_norm: inf") ==
         "f:11: update.clip_global_norm: is inf, allowed: a number of at least 0");
+  for (const std::string max_norm : {"0.5", "-1", "inf", "nan"}) {
+    CHECK(ErrorWith("policy: SYNC", "policy: SYNC max_norm: " + max_norm) ==
+          "f:11: update.max_norm: is " + max_norm +
+              ", allowed: 0 (no bound), or a number of at least 1, how many times the median of "
+              "the workers' norms a gradient may have");
+  }
   CHECK(ErrorWith("batch_size: 4", "batch_size: 0") ==
         "f:12: training.batch_size: is 0, allowed: 1 to 65536");
   CHECK(ErrorWith("epochs: 3", "epochs: 0") == "f:12: training.epochs: is 0, allowed: at least 1");

@@ -14,6 +14,7 @@
 #include "common/optimizer/aggregate.h"
 #include "common/optimizer/optimizer.h"
 #include "common/optimizer/square_sum.h"
+#include "common/optimizer/squared_norm.h"
 #include "common/wire/block_scaled.h"
 #include "common/wire/half_width.h"
 #include "common/wire/non_finite.h"
@@ -151,6 +152,18 @@ void RunSquares(std::mt19937& random) {
   digest.Print("squares");
 }
 
+void RunNorms(std::mt19937& random) {
+  Digest digest;
+  for (const int64_t first_run : {int64_t{0}, int64_t{1}, kElements / 2}) {
+    const Floats numbers = Numbers(random);
+    SquaredNorm norm;
+    norm.Add(0, numbers.data(), first_run);
+    norm.Add(first_run, numbers.data() + first_run, kElements - first_run);
+    digest.Mix(std::bit_cast<uint64_t>(norm.value()));
+  }
+  digest.Print("norms");
+}
+
 void RunFormat(const std::string& name, const HalfWidth& format, uint32_t seed) {
   std::mt19937 random(seed);
   Floats numbers = Numbers(random);
@@ -223,6 +236,7 @@ int main(int argc, char** argv) {
   evenshard::RunOptimizers(random);
   evenshard::RunSum(random);
   evenshard::RunSquares(random);
+  evenshard::RunNorms(random);
   evenshard::RunCorrections(random);
   evenshard::RunSearch(random);
   evenshard::RunFormat("BFLOAT16", evenshard::Bfloat16(), seed);

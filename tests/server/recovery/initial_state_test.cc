@@ -38,7 +38,7 @@ TEST_CASE("a slot gets its part of a checkpoint, however the model was cut then"
     REQUIRE(state.ok());
     for (StoredChunk& chunk : (*state)->chunks()) {
       absl::MutexLock lock(&chunk.mutex);
-      CHECK(chunk.clock() == SyncClock(id));
+      CHECK(chunk.clock() == SyncClock(config, id));
       for (int array = 0; array < chunk.arrays(); ++array) {
         for (int64_t i = 0; i < chunk.info().size; ++i) {
           REQUIRE(chunk.array(array)[i] ==
@@ -47,6 +47,27 @@ TEST_CASE("a slot gets its part of a checkpoint, however the model was cut then"
       }
     }
   }
+}
+
+TEST_CASE("a slot gets the norms of a checkpoint if the run limits gradients") {
+  const bool had_limit = GENERATE(false, true);
+  const bool has_limit = GENERATE(false, true);
+  const auto config_with = [](bool limits) {
+    return CheckpointConfig(1, {"recovery.checkpoint.folder=\"" + kFolder + "\"",
+                                "recovery.checkpoint.every_iterations=5",
+                                limits ? "update.max_norm=2" : "update.max_norm=0"});
+  };
+  SimulatedDisk disk;
+  const CheckpointId id{.generation = 3, .iteration = 5};
+  WriteCheckpoint(&disk, kFolder, config_with(had_limit), id);
+  const auto state = MakeInitialState(config_with(has_limit), 0, &disk, id.ToString());
+  INFO(state.status().ToString());
+  REQUIRE(state.ok());
+  StoredChunk& chunk = (*state)->chunks()[0];
+  absl::MutexLock lock(&chunk.mutex);
+  CHECK(chunk.clock().norms == (!has_limit  ? std::vector<double>{}
+                                : had_limit ? std::vector<double>{0.1, 2}
+                                            : std::vector<double>{0, 0}));
 }
 
 TEST_CASE("an unknown or malformed checkpoint name is an error") {

@@ -46,6 +46,23 @@ TEST_CASE_METHOD(HostFixture,
   CHECK(CopyState(1, 0) == PrimaryState(0));
 }
 
+TEST_CASE_METHOD(HostFixture, "a replica has the norms by which its primary limits gradients") {
+  const std::string update = GENERATE("policy: SYNC deterministic: true", "policy: ASYNC");
+  const bool is_filled = GENERATE(false, true);
+  CAPTURE(update, is_filled);
+  Start({"update={" + update + " max_norm: 1}"});
+  Roles(0, Process(0, 10), Process(1, 11), is_filled);
+  Roles(1, Process(1, 11), Process(0, 10), true);
+  Publish();
+  for (uint64_t iteration = 0; iteration < 3; ++iteration) Train(0, iteration);
+  net.Run();
+  CHECK(Primary(0)->Stats().limited_pushes() > 0);
+  const SlotState primary = PrimaryState(0);
+  for (const ChunkClock& clock : primary.clocks) REQUIRE(clock.norms.size() == 2);
+  CHECK(primary.clocks[0].norms[0] > 0);
+  CHECK(CopyState(1, 0) == primary);
+}
+
 TEST_CASE_METHOD(HostFixture, "a replica corrects stale gradients as its primary did") {
   const std::string correction =
       GENERATE("DELAY_COMPENSATION", "ADAPTIVE_DELAY_COMPENSATION", "GAP_AWARE");

@@ -1,6 +1,7 @@
 #include "server/recovery/slot_replica.h"
 
 #include <catch2/catch.hpp>
+#include <cmath>
 #include <string>
 #include <thread>
 #include <vector>
@@ -242,6 +243,37 @@ TEST_CASE_METHOD(CopyFixture, "a copy keeps what was sent for workers of the con
   CHECK(absl::IsInvalidArgument(Take(state)));
   state.header.mutable_sent_version()->Resize(2, 1);
   CHECK(Take(state).ok());
+}
+
+TEST_CASE_METHOD(CopyFixture, "a copy takes norms that are whole, finite and not negative") {
+  Start({"update.max_norm=2"});
+  const auto with_norms = [this](const std::vector<double>& norms, size_t pieces) {
+    ReplicaMessage message = Change(1, 1);
+    const absl::Span<const char> bytes(reinterpret_cast<const char*>(norms.data()),
+                                       norms.size() * sizeof(double));
+    for (size_t i = 0; i < pieces; ++i) {
+      message.data.push_back(bytes.subspan(i * bytes.size() / pieces, bytes.size() / pieces));
+    }
+    return message;
+  };
+  const SlotState initial = StateOf(*store);
+  CHECK(absl::IsInvalidArgument(Take(with_norms({}, 1))));
+  CHECK(absl::IsInvalidArgument(Take(with_norms({1}, 1))));
+  CHECK(absl::IsInvalidArgument(Take(with_norms({1, 2, 3}, 1))));
+  CHECK(absl::IsInvalidArgument(Take(with_norms({1, -2}, 1))));
+  CHECK(absl::IsInvalidArgument(Take(with_norms({1, std::nan("")}, 1))));
+  ReplicaMessage too_short = with_norms({1}, 1);
+  too_short.data.erase(too_short.data.begin());
+  CHECK(absl::IsInvalidArgument(Take(too_short)));
+  CHECK(StateOf(*store) == initial);
+  const std::vector<double> norms = {1, 2};
+  CHECK(Take(with_norms(norms, 4)).ok());
+  CHECK(StateOf(*store).clocks[0].norms == norms);
+  // A change without data leaves them as they are.
+  ReplicaMessage empty = Change(1, 2);
+  empty.data.clear();
+  CHECK(Take(empty).ok());
+  CHECK(StateOf(*store).clocks[0].norms == norms);
 }
 
 TEST_CASE_METHOD(CopyFixture, "under ASYNC each worker's pushes have an order of their own") {

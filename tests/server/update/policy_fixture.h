@@ -123,7 +123,8 @@ class PolicyFixture {
                           .skip = skip,
                           .encoding = FLOAT32,
                           .view = view,
-                          .staleness = staleness};
+                          .staleness = staleness,
+                          .weight = weight};
     if (config->IsInitial(iteration)) header.assigned = 0;
     const std::vector<float> values(skip ? 0 : 16, value);
     auto owner = std::make_shared<std::string>(reinterpret_cast<const char*>(values.data()),
@@ -218,6 +219,7 @@ class PolicyFixture {
   std::weak_ptr<const void> last_owner;  // of the latest push's data
   uint64_t view = 0;
   uint32_t staleness = 0;  // of later pushes
+  float weight = 1;        // likewise
   uint64_t base_version = 0;
   float start = 0;
   std::unique_ptr<Clipping> clipping;  // null unless the config clips the mean

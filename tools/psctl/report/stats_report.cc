@@ -239,6 +239,7 @@ struct WorkerSummary {
   uint64_t pushes = 0;
   uint64_t repeated_pushes = 0;
   uint64_t skipped_pushes = 0;
+  uint64_t limited_pushes = 0;
   uint64_t counted_iterations = 0;  // as the shard says that has seen most of them
   uint64_t dropped_iterations = 0;
   uint64_t bytes_in = 0;
@@ -265,6 +266,7 @@ std::map<uint32_t, WorkerSummary> Workers(const ClusterReport& report) {
       worker.pushes += stats.pushes();
       worker.repeated_pushes += stats.repeated_pushes();
       worker.skipped_pushes += stats.skipped_pushes();
+      worker.limited_pushes += stats.limited_pushes();
       worker.counted_iterations = std::max(worker.counted_iterations, stats.counted_iterations());
       worker.dropped_iterations = std::max(worker.dropped_iterations, stats.dropped_iterations());
       worker.bytes_in += stats.bytes_in();
@@ -291,6 +293,8 @@ std::string WorkerTable(const std::map<uint32_t, WorkerSummary>& workers) {
       absl::c_any_of(workers, [](const auto& worker) { return worker.second.repeated_pushes > 0; });
   const bool any_skipped =
       absl::c_any_of(workers, [](const auto& worker) { return worker.second.skipped_pushes > 0; });
+  const bool any_limited =
+      absl::c_any_of(workers, [](const auto& worker) { return worker.second.limited_pushes > 0; });
   const bool has_quorum = absl::c_any_of(workers, [](const auto& worker) {
     return worker.second.counted_iterations + worker.second.dropped_iterations > 0;
   });
@@ -299,6 +303,7 @@ std::string WorkerTable(const std::map<uint32_t, WorkerSummary>& workers) {
                                        ">iteration", ">last seen", ">pushes"};
   if (any_repeated) headings.push_back(">repeated");
   if (any_skipped) headings.push_back(">skipped");
+  if (any_limited) headings.push_back(">limited");
   if (has_quorum) headings.insert(headings.end(), {">gradients counted", ">dropped"});
   headings.insert(headings.end(), {">in", ">out"});
   Table table(headings);
@@ -318,6 +323,7 @@ std::string WorkerTable(const std::map<uint32_t, WorkerSummary>& workers) {
         FormatCount(worker.pushes)};
     if (any_repeated) row.push_back(FormatCount(worker.repeated_pushes));
     if (any_skipped) row.push_back(FormatCount(worker.skipped_pushes));
+    if (any_limited) row.push_back(FormatCount(worker.limited_pushes));
     if (has_quorum) {
       row.insert(row.end(),
                  {FormatCount(worker.counted_iterations), FormatCount(worker.dropped_iterations)});

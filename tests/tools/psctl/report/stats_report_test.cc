@@ -149,7 +149,7 @@ TEST_CASE("a worker's counts are summed over the shards") {
   CHECK(absl::StrContains(text, "1,500  5.00 MB"));
 }
 
-TEST_CASE("workers' repeated and skipped pushes have columns only if there are any") {
+TEST_CASE("workers' repeated, skipped and limited pushes have columns only if there are any") {
   ClusterReport report = HalfReport();
   const auto worker_lines = [&] {
     const std::string text = StatsText(report);
@@ -169,6 +169,13 @@ TEST_CASE("workers' repeated and skipped pushes have columns only if there are a
     CHECK(absl::StrContains(worker_lines(), "  pushes  repeated  skipped       in      out\n"));
     CHECK(absl::StrContains(worker_lines(), "   1,200         7        0  4.80 MB  5.20 MB\n"));
     CHECK(absl::StrContains(worker_lines(), "       0         0        3      0 B      0 B"));
+  }
+  SECTION("limited, on two shards") {
+    report.shards[0].stats->mutable_worker(1)->set_limited_pushes(5);
+    report.shards[1].stats = Stats("worker { worker: 1 state: JOINED limited_pushes: 1000 }");
+    CHECK(absl::StrContains(worker_lines(), "  pushes  limited       in      out\n"));
+    CHECK(absl::StrContains(worker_lines(), "   1,200        0  4.80 MB  5.20 MB\n"));
+    CHECK(absl::StrContains(worker_lines(), "       0    1,005      0 B      0 B"));
   }
 }
 
