@@ -211,6 +211,9 @@ absl::Status CheckpointFolder::RemoveLeftOut(const CheckpointId& last,
 }
 
 absl::Status CheckpointFolder::Remove(const CheckpointId& id) const {
+  // A symbolic link with this name is not listed, and leads to files that are not this folder's.
+  ASSIGN_OR_RETURN(const std::vector<CheckpointId> ids, Ids());
+  if (std::find(ids.begin(), ids.end(), id) == ids.end()) return absl::OkStatus();
   // Without its manifest first, so that half of a checkpoint never looks like a whole one.
   RETURN_IF_ERROR(storage_->RemoveFile(FilePath(id, kManifestName)));
   const absl::StatusOr<std::vector<std::string>> names = storage_->ListFolder(FilePath(id, ""));

@@ -104,7 +104,7 @@ absl::Status CheckpointReader::CheckCoverage(const PlannedConfig& config) {
               [](const Source& a, const Source& b) { return a.slice->begin < b.slice->begin; });
     int64_t end = 0;
     for (const Source& source : sources) {
-      if (source.slice->begin != end ||
+      if (source.slice->begin != end || source.slice->size > tensor.size - end ||
           static_cast<int>(source.slice->offsets.size()) != tensor_arrays) {
         return absl::DataLossError(
             absl::StrCat("the checkpoint is damaged: it lacks a part of ", tensor.name));

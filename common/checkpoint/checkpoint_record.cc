@@ -11,12 +11,17 @@
 #include "absl/strings/strip.h"
 #include "common/base/status_macros.h"
 #include "common/checkpoint/checksum.h"
+#include "common/checkpoint/untrusted_json.h"
 #include "nlohmann/json.hpp"
 
 namespace evenshard {
 namespace {
 
-using Json = nlohmann::ordered_json;
+using Json = nlohmann::ordered_json;  // that is written
+using ReadJson = nlohmann::json;
+
+// A manifest, its records, one of them, its slices, one of them, its checksums, those of an array.
+constexpr int kMostDepth = 7;
 
 // A text is {"checksum":"...","content":...} in exactly this form, so that the checksum is that of
 // the bytes between.
@@ -31,7 +36,7 @@ std::string Seal(const Json& content) {
   return absl::StrCat(kBeforeChecksum, Hex(Checksum(text)), kBeforeContent, text, kAfterContent);
 }
 
-absl::StatusOr<Json> Unseal(absl::string_view text, const std::string& path) {
+absl::StatusOr<ReadJson> Unseal(absl::string_view text, const std::string& path) {
   const size_t front = kBeforeChecksum.size() + Hex(0).size();
   absl::string_view content = text;
   content.remove_prefix(std::min(content.size(), front));
@@ -45,7 +50,7 @@ absl::StatusOr<Json> Unseal(absl::string_view text, const std::string& path) {
     return absl::DataLossError(
         absl::StrCat(path, " is damaged: its contents do not have its checksum"));
   }
-  Json json = Json::parse(content, nullptr, /*allow_exceptions=*/false);
+  ReadJson json = ParseUntrustedJson(content, kMostDepth);
   if (!json.is_object()) {
     return absl::DataLossError(absl::StrCat(path, " is damaged: its content is not a JSON object"));
   }
@@ -123,52 +128,52 @@ class FieldReader {
   }
 
   // Returns the elements of a list, or none.
-  const Json& List(const Json& object, const char* field) {
-    const Json* const value = Find(object, field);
+  const ReadJson& List(const ReadJson& object, const char* field) {
+    const ReadJson* const value = Find(object, field);
     if (value != nullptr && value->is_array()) return *value;
     Refuse(field);
     return kEmpty;
   }
 
   template <typename Integer>
-  void Read(const Json& object, const char* field, Integer* out) {
-    const Json* const value = Find(object, field);
+  void Read(const ReadJson& object, const char* field, Integer* out) {
+    const ReadJson* const value = Find(object, field);
     if (value == nullptr || !Get(*value, out)) Refuse(field);
   }
 
   template <typename T>
-  void Read(const Json& object, const char* field, std::vector<T>* out) {
-    for (const Json& element : List(object, field)) {
+  void Read(const ReadJson& object, const char* field, std::vector<T>* out) {
+    for (const ReadJson& element : List(object, field)) {
       if (!Get(element, &out->emplace_back())) return Refuse(field);
     }
   }
 
   // An object with texts.
-  void Read(const Json& object, const char* field, StatesByName* out) {
-    const Json* const value = Find(object, field);
+  void Read(const ReadJson& object, const char* field, StatesByName* out) {
+    const ReadJson* const value = Find(object, field);
     if (value == nullptr || !value->is_object()) return Refuse(field);
     for (const auto& [name, text] : value->items()) {
       if (!Get(text, &(*out)[name])) return Refuse(field);
     }
   }
 
-  void ReadHex(const Json& object, const char* field, uint64_t* out) {
-    const Json* const value = Find(object, field);
+  void ReadHex(const ReadJson& object, const char* field, uint64_t* out) {
+    const ReadJson* const value = Find(object, field);
     if (value == nullptr || !GetHex(*value, out)) Refuse(field);
   }
 
-  static bool GetHex(const Json& value, uint64_t* out) {
+  static bool GetHex(const ReadJson& value, uint64_t* out) {
     return value.is_string() && absl::SimpleHexAtoi(value.get_ref<const std::string&>(), out);
   }
 
  private:
-  static const Json* Find(const Json& object, const char* field) {
+  static const ReadJson* Find(const ReadJson& object, const char* field) {
     if (!object.is_object()) return nullptr;
     const auto found = object.find(field);
     return found == object.end() ? nullptr : &*found;
   }
 
-  static bool Get(const Json& value, std::string* out) {
+  static bool Get(const ReadJson& value, std::string* out) {
     if (!value.is_string()) return false;
     *out = value.get<std::string>();
     return true;
@@ -176,24 +181,24 @@ class FieldReader {
 
   template <typename Integer>
   requires std::is_integral_v<Integer>
-  static bool Get(const Json& value, Integer* out) {
+  static bool Get(const ReadJson& value, Integer* out) {
     if (!value.is_number_unsigned()) return false;
     const uint64_t number = value.get<uint64_t>();
     *out = static_cast<Integer>(number);
     return number <= static_cast<uint64_t>(std::numeric_limits<Integer>::max());
   }
 
-  static bool Get(const Json& value, double* out) {
+  static bool Get(const ReadJson& value, double* out) {
     if (!value.is_number()) return false;
     *out = value.get<double>();
     return std::isfinite(*out) && *out >= 0;
   }
 
-  inline static const Json kEmpty = Json::array();
+  inline static const ReadJson kEmpty = ReadJson::array();
   std::string bad_field_;
 };
 
-void Read(const Json& json, FieldReader* reader, CheckpointFacts* facts) {
+void Read(const ReadJson& json, FieldReader* reader, CheckpointFacts* facts) {
   reader->Read(json, "generation", &facts->id.generation);
   reader->Read(json, "iteration", &facts->id.iteration);
   reader->Read(json, "assignments", &facts->id.assignments);
@@ -207,7 +212,7 @@ void Read(const Json& json, FieldReader* reader, CheckpointFacts* facts) {
   reader->ReadHex(json, "config_fingerprint", &facts->config_fingerprint);
   reader->ReadHex(json, "plan_fingerprint", &facts->plan_fingerprint);
   reader->Read(json, "view", &facts->view);
-  for (const Json& entry : reader->List(json, "worker_set")) {
+  for (const ReadJson& entry : reader->List(json, "worker_set")) {
     uint64_t from_iteration = 0;
     uint64_t assignments = 0;
     std::vector<uint32_t> ranks;
@@ -247,13 +252,13 @@ bool IsConsistent(const ShardRecord& record, const RecordedSlice& slice) {
   return true;
 }
 
-void Read(const Json& json, FieldReader* reader, ShardRecord* record) {
+void Read(const ReadJson& json, FieldReader* reader, ShardRecord* record) {
   reader->Read(json, "shard", &record->shard);
   reader->Read(json, "file_bytes", &record->file_bytes);
   reader->Read(json, "header_bytes", &record->header_bytes);
   reader->ReadHex(json, "header_checksum", &record->header_checksum);
   if (record->header_bytes > record->file_bytes) reader->Refuse("header_bytes");
-  for (const Json& element : reader->List(json, "clocks")) {
+  for (const ReadJson& element : reader->List(json, "clocks")) {
     ChunkClock& clock = record->clocks.emplace_back();
     reader->Read(element, "version", &clock.version);
     reader->Read(element, "iteration", &clock.iteration);
@@ -265,7 +270,7 @@ void Read(const Json& json, FieldReader* reader, ShardRecord* record) {
     if (element.contains("norms")) reader->Read(element, "norms", &clock.norms);
   }
   reader->Read(json, "registered", &record->registered);
-  for (const Json& element : reader->List(json, "slices")) {
+  for (const ReadJson& element : reader->List(json, "slices")) {
     RecordedSlice& slice = record->slices.emplace_back();
     reader->Read(element, "tensor", &slice.tensor);
     reader->Read(element, "shape", &slice.shape);
@@ -274,9 +279,9 @@ void Read(const Json& json, FieldReader* reader, ShardRecord* record) {
     reader->Read(element, "offsets", &slice.offsets);
     reader->Read(element, "chunk_sizes", &slice.chunk_sizes);
     reader->Read(element, "clocks", &slice.clocks);
-    for (const Json& of_array : reader->List(element, "checksums")) {
+    for (const ReadJson& of_array : reader->List(element, "checksums")) {
       std::vector<uint64_t>& checksums = slice.checksums.emplace_back();
-      for (const Json& checksum : of_array) {
+      for (const ReadJson& checksum : of_array) {
         if (!FieldReader::GetHex(checksum, &checksums.emplace_back())) reader->Refuse("checksums");
       }
     }
@@ -284,7 +289,7 @@ void Read(const Json& json, FieldReader* reader, ShardRecord* record) {
   }
 }
 
-absl::Status CheckFormat(const Json& json, const std::string& path) {
+absl::Status CheckFormat(const ReadJson& json, const std::string& path) {
   FieldReader reader;
   uint64_t format = 0;
   reader.Read(json, "format", &format);
@@ -323,19 +328,19 @@ std::string FormatManifest(const Manifest& manifest) {
 }
 
 absl::StatusOr<ShardRecord> ParseRecord(absl::string_view text, const std::string& path) {
-  ASSIGN_OR_RETURN(const Json json, Unseal(text, path));
+  ASSIGN_OR_RETURN(const ReadJson json, Unseal(text, path));
   RETURN_IF_ERROR(CheckFormat(json, path));
   FieldReader reader;
   ShardRecord record;
-  Read(json.value("checkpoint", Json()), &reader, &record.facts);
-  Read(json.value("record", Json()), &reader, &record);
+  Read(json.value("checkpoint", ReadJson()), &reader, &record.facts);
+  Read(json.value("record", ReadJson()), &reader, &record);
   if (record.shard >= record.facts.shards) reader.Refuse("shard");
   RETURN_IF_ERROR(CheckFields(reader, path));
   return record;
 }
 
 absl::StatusOr<Manifest> ParseManifest(absl::string_view text, const std::string& path) {
-  ASSIGN_OR_RETURN(const Json json, Unseal(text, path));
+  ASSIGN_OR_RETURN(const ReadJson json, Unseal(text, path));
   RETURN_IF_ERROR(CheckFormat(json, path));
   FieldReader reader;
   Manifest manifest;
@@ -343,12 +348,12 @@ absl::StatusOr<Manifest> ParseManifest(absl::string_view text, const std::string
   reader.Read(json, "written_unix_seconds", &unix_seconds);
   manifest.written = absl::FromUnixSeconds(unix_seconds);
   CheckpointFacts facts;
-  Read(json.value("checkpoint", Json()), &reader, &facts);
-  for (const Json& element : reader.List(json, "records")) {
+  Read(json.value("checkpoint", ReadJson()), &reader, &facts);
+  for (const ReadJson& element : reader.List(json, "records")) {
     ShardRecord& record = manifest.records.emplace_back();
     record.facts = facts;
     Read(element, &reader, &record);
-    if (record.shard + 1 != static_cast<int>(manifest.records.size())) reader.Refuse("shard");
+    if (record.shard != static_cast<int>(manifest.records.size()) - 1) reader.Refuse("shard");
   }
   if (facts.shards < 1 || facts.shards != static_cast<int>(manifest.records.size())) {
     reader.Refuse("records");

@@ -98,6 +98,11 @@ absl::Status SyncFolder(const std::string& path) {
 
 absl::StatusOr<std::unique_ptr<WritableFile>> RealStorage::CreateFile(const std::string& path,
                                                                       int64_t bytes) {
+  // AtomicFile would write what it leads to.
+  if (std::error_code error; std::filesystem::is_symlink(path, error)) {
+    return absl::FailedPreconditionError(
+        absl::StrCat("cannot write ", path, ": it is a symbolic link, allowed: a file"));
+  }
   ASSIGN_OR_RETURN(std::unique_ptr<AtomicFile> file, AtomicFile::Create(path, bytes));
   return std::make_unique<RealWritableFile>(std::move(file));
 }
@@ -120,6 +125,8 @@ absl::StatusOr<std::vector<std::string>> RealStorage::ListFolder(const std::stri
   std::vector<std::string> names;
   std::filesystem::directory_iterator entry(path, error);
   for (; !error && entry != std::filesystem::directory_iterator(); entry.increment(error)) {
+    std::error_code ignored;
+    if (entry->is_symlink(ignored) && entry->is_directory(ignored)) continue;
     names.push_back(entry->path().filename());
   }
   if (error) return Error(error.value(), "list the folder", path);
@@ -160,7 +167,8 @@ absl::Status RealStorage::RemoveFolder(const std::string& path) {
 
 absl::StatusOr<std::unique_ptr<FileLock>> RealStorage::LockFile(const std::string& path,
                                                                 absl::string_view owner) {
-  const int fd = open(path.c_str(), O_CREAT | O_RDWR | O_CLOEXEC, 0666);
+  // What a link leads to would be overwritten.
+  const int fd = open(path.c_str(), O_CREAT | O_RDWR | O_NOFOLLOW | O_CLOEXEC, 0666);
   if (fd < 0) return Error(errno, "lock", path);
   auto lock = std::make_unique<RealFileLock>(fd);
   if (flock(fd, LOCK_EX | LOCK_NB) != 0) {

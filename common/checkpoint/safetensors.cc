@@ -7,6 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "common/base/status_macros.h"
 #include "common/base/text.h"
+#include "common/checkpoint/untrusted_json.h"
 #include "nlohmann/json.hpp"
 
 namespace evenshard {
@@ -15,8 +16,10 @@ namespace {
 using Json = nlohmann::ordered_json;
 
 constexpr size_t kHeaderAlignment = 8;
-// The format's own limit.
-constexpr uint64_t kMaxHeaderBytes = 100'000'000;
+// Enough for 100,000 tensors. The format allows 100 MB, for which a reader may need 2 GB.
+constexpr uint64_t kMaxHeaderBytes = 16'000'000;
+// The header, a tensor and its shape.
+constexpr int kHeaderDepth = 3;
 constexpr char kMetadata[] = "__metadata__";
 
 std::string LittleEndian(uint64_t value) {
@@ -48,9 +51,9 @@ int64_t ElementBytes(absl::string_view dtype) {
 }
 
 // Returns whether `value` is a list of integers from 0 on that fit `out`.
-bool GetSizes(const Json& value, std::vector<int64_t>* out) {
+bool GetSizes(const nlohmann::json& value, std::vector<int64_t>* out) {
   if (!value.is_array()) return false;
-  for (const Json& element : value) {
+  for (const nlohmann::json& element : value) {
     if (!element.is_number_unsigned()) return false;
     const uint64_t size = element.get<uint64_t>();
     if (size > static_cast<uint64_t>(std::numeric_limits<int64_t>::max())) return false;
@@ -61,7 +64,7 @@ bool GetSizes(const Json& value, std::vector<int64_t>* out) {
 
 // Returns an empty text, or what is wrong with the description of a tensor. Offsets are relative to
 // the end of the header.
-std::string ParseTensor(const Json& value, int64_t data_bytes, StoredTensor* tensor) {
+std::string ParseTensor(const nlohmann::json& value, int64_t data_bytes, StoredTensor* tensor) {
   if (!value.is_object()) return "is not described by an object";
   const auto dtype = value.find("dtype");
   const auto shape = value.find("shape");
@@ -147,7 +150,7 @@ absl::StatusOr<std::vector<StoredTensor>> ReadSafetensorsHeader(const ReadableFi
   }
   std::string json(length, '\0');
   RETURN_IF_ERROR(file.ReadAt(sizeof(length_bytes), absl::MakeSpan(json.data(), json.size())));
-  const Json header = Json::parse(json, nullptr, /*allow_exceptions=*/false);
+  const nlohmann::json header = ParseUntrustedJson(json, kHeaderDepth);
   if (!header.is_object()) return error("its header is not a JSON object");
 
   std::vector<StoredTensor> tensors;
@@ -161,8 +164,15 @@ absl::StatusOr<std::vector<StoredTensor>> ReadSafetensorsHeader(const ReadableFi
     tensor.offset += data_begin;
     tensors.push_back(std::move(tensor));
   }
-  std::sort(tensors.begin(), tensors.end(),
-            [](const StoredTensor& a, const StoredTensor& b) { return a.offset < b.offset; });
+  std::sort(tensors.begin(), tensors.end(), [](const StoredTensor& a, const StoredTensor& b) {
+    return std::pair(a.offset, a.bytes) < std::pair(b.offset, b.bytes);
+  });
+  for (size_t i = 1; i < tensors.size(); ++i) {
+    const StoredTensor& before = tensors[i - 1];
+    if (tensors[i].offset >= before.offset + before.bytes) continue;
+    return error("the tensors \"", Printable(before.name), "\" and \"", Printable(tensors[i].name),
+                 "\" overlap");
+  }
   return tensors;
 }
 

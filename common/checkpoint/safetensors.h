@@ -47,7 +47,7 @@ struct StoredTensor {
 };
 
 // Reads the header of a safetensors file of any origin. The tensors are in the order of their
-// offsets, and each lies within the file. `path` is for errors.
+// offsets, do not overlap, and lie within the file. `path` is for errors.
 // Errors: INVALID_ARGUMENT, which says what is wrong, if this is not a safetensors file or it is
 // cut short; those of ReadableFile.
 absl::StatusOr<std::vector<StoredTensor>> ReadSafetensorsHeader(const ReadableFile& file,

@@ -137,6 +137,11 @@ absl::StatusOr<std::unique_ptr<ShardFileWriter>> ShardFileWriter::Create(
   }
 
   RETURN_IF_ERROR(storage->MakeFolder(writer->folder_));
+  ASSIGN_OR_RETURN(const std::vector<std::string> names, storage->ListFolder(folder));
+  if (!std::binary_search(names.begin(), names.end(), cut.id.ToString())) {
+    return absl::FailedPreconditionError(absl::StrCat(
+        "cannot write to ", writer->folder_, ": it is a symbolic link, allowed: a folder"));
+  }
   RETURN_IF_ERROR(CheckNothingElseIsThere(storage, writer->folder_, record));
   const SafetensorsLayout layout = LayOut(&record);
   ASSIGN_OR_RETURN(writer->file_,

@@ -52,11 +52,12 @@ class Storage {
   virtual ~Storage() = default;
 
   // Creates a file and reserves `bytes` of disk space, so that a full disk is an error of this
-  // call.
+  // call. Errors: FAILED_PRECONDITION if there is a symbolic link, which may lead anywhere.
   virtual absl::StatusOr<std::unique_ptr<WritableFile>> CreateFile(const std::string& path,
                                                                    int64_t bytes) = 0;
   virtual absl::StatusOr<std::unique_ptr<ReadableFile>> OpenFile(const std::string& path) = 0;
-  // Returns the names in a folder, sorted.
+  // Returns the names in a folder, sorted, without symbolic links to folders: what is in those is
+  // not in this one.
   virtual absl::StatusOr<std::vector<std::string>> ListFolder(const std::string& path) = 0;
   // Makes a folder and those above it that are missing. A crash of the machine does not lose them.
   // OK if it exists already.

@@ -1,6 +1,7 @@
 #include "common/checkpoint/checkpoint_folder.h"
 
 #include <catch2/catch.hpp>
+#include <filesystem>
 #include <set>
 
 #include "absl/strings/match.h"
@@ -8,7 +9,9 @@
 #include "absl/strings/str_replace.h"
 #include "common/checkpoint/checkpoint_reader.h"
 #include "common/checkpoint/checksum.h"
+#include "common/checkpoint/real_storage.h"
 #include "tests/common/checkpoint/checkpoint_fixture.h"
+#include "tests/testing/scratch_folder.h"
 #include "tests/testing/simulated_disk.h"
 
 namespace evenshard {
@@ -208,6 +211,8 @@ TEST_CASE("a manifest whose fields make no sense is refused, not believed") {
       {"\"shards\":2", "\"shards\":\"2\""},
       {"\"run\":", "\"walk\":"},
       {"\"shard\":1,", "\"shard\":0,"},
+      {"\"shard\":1,", "\"shard\":2147483647,"},
+      {"\"records\":", "\"deep\":[[[[[[[]]]]]]],\"records\":"},
       {"\"offsets\":[", "\"offsets\":[9999999,"},
       {"\"offsets\":[", "\"offsets\":[9223372036854775807,"},
       {"\"chunk_sizes\":[", "\"chunk_sizes\":[0,"},
@@ -266,6 +271,33 @@ TEST_CASE("a stranger's file in an old checkpoint stays") {
   CHECK(absl::StrContains(status.message(), kFirst.ToString()));
   CHECK(disk.Files().contains(notes));
   CHECK(States(folder)[1].second == State::kIncomplete);
+}
+
+TEST_CASE("a symbolic link in place of a checkpoint is not read, written to or removed") {
+  RealStorage storage;
+  const ScratchFolder scratch;
+  const PlannedConfig config = CheckpointConfig(1);
+  const std::string path = scratch.Path("c");
+  const CheckpointFolder folder(&storage, path);
+  WriteCheckpoint(&storage, path, config, kFirst);
+  const std::string others = scratch.Path("others");
+  WriteCheckpoint(&storage, others, config, kSecond);
+  const std::string file = others + "/" + kSecond.ToString() + "/" + ShardRecordName(0, 1);
+  const std::string manifest = others + "/" + kSecond.ToString() + "/" + kManifestName;
+  for (const CheckpointId& id : {kSecond, kThird}) {
+    std::filesystem::create_directory_symlink(others + "/" + kSecond.ToString(),
+                                              path + "/" + id.ToString());
+  }
+  CHECK(States(folder) == StateList{{kFirst, State::kComplete}});
+  REQUIRE(folder.RemoveOld(0).ok());
+  CHECK(States(folder).empty());
+  CHECK(std::filesystem::exists(file));
+  const absl::Status written = WriteSlot(&storage, path, config, 0, MakeCut(kThird));
+  CHECK(absl::IsFailedPrecondition(written));
+  CHECK(absl::EndsWith(written.message(), "it is a symbolic link, allowed: a folder"));
+  REQUIRE(storage.RemoveFile(manifest).ok());
+  REQUIRE(folder.RemoveIncomplete(kThird, kRun).ok());
+  CHECK(std::filesystem::exists(file));
 }
 
 TEST_CASE("power may fail at any moment: what is complete can be read, and nothing is lost") {

@@ -206,7 +206,7 @@ TEST_CASE("a file that is no safetensors file, or a part of one, is refused") {
   CHECK(Case("").Error() == "is not a whole safetensors file: it has 0 bytes");
   CHECK(Case("PK\x03\x04 and so on").Error() ==
         "is not a whole safetensors file: its header would have 7236828441365138256 bytes, "
-        "allowed: at most 100000000 and the 6 that follow in the file");
+        "allowed: at most 16000000 and the 6 that follow in the file");
   CHECK(Case(std::string(8, '\0')).Error() ==
         "is not a whole safetensors file: its header is not a JSON object");
   CHECK(absl::EndsWith(Case(whole.substr(0, whole.size() - 1)).Error(),
@@ -214,6 +214,38 @@ TEST_CASE("a file that is no safetensors file, or a part of one, is refused") {
   for (size_t size = 0; size < whole.size(); ++size) {
     REQUIRE_FALSE(Case(whole.substr(0, size)).Open().ok());
   }
+}
+
+TEST_CASE("a header that somebody made up is refused, and says what is wrong") {
+  const auto file = [](const std::string& header) {
+    std::string length(8, '\0');
+    for (int i = 0; i < 4; ++i) length[i] = static_cast<char>(header.size() >> (8 * i) & 0xff);
+    return absl::StrCat(length, header, std::string(64, '\0'));
+  };
+  const auto tensor = [](const std::string& name, const std::string& shape, int64_t begin,
+                         const std::string& end) {
+    return absl::StrCat("\"", name, R"(":{"dtype":"F32","shape":[)", shape, R"(],"data_offsets":[)",
+                        begin, ",", end, "]}");
+  };
+  const auto error = [&](const std::string& tensors) {
+    return Case(file("{" + tensors + "}")).Error();
+  };
+  CHECK(error(tensor("a", "4", 0, "16") + "," + tensor("b", "4", 12, "28")) ==
+        "is not a whole safetensors file: the tensors \"a\" and \"b\" overlap");
+  CHECK(error(tensor("a", "4", 0, "16") + "," + tensor("b", "4", 0, "16")) ==
+        "is not a whole safetensors file: the tensors \"a\" and \"b\" overlap");
+  CHECK(absl::StrContains(error(tensor("a", "17", 0, "68")), "the file may be cut short"));
+  CHECK(absl::StrContains(error(tensor("a", "4", 16, "0")), "has the data_offsets 16 and 0"));
+  CHECK(absl::StrContains(error(tensor("a", "4", 0, "9223372036854775808")), "lacks a dtype"));
+  // The product of the shape is 4 modulo 2^64.
+  CHECK(absl::StrContains(error(tensor("a", "4611686018427387905,4", 0, "16")), "do not fit"));
+  // What is nested more deeply than any header takes memory out of proportion.
+  CHECK(error(R"("__metadata__":{"x":[[]]})") ==
+        "is not a whole safetensors file: its header is not a JSON object");
+  std::string many;
+  for (int i = 0; i < 50'000; ++i)
+    absl::StrAppend(&many, tensor(absl::StrCat(i), "0", 0, "0"), ",");
+  CHECK(absl::StrContains(error(many + tensor("a", "4", 0, "16")), " and 49991 more"));
 }
 
 TEST_CASE("a file that is missing is an error of the field") {

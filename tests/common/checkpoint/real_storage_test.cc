@@ -99,6 +99,28 @@ TEST_CASE("a named pipe is refused, not waited for") {
   CHECK(absl::IsInvalidArgument(storage.OpenFile(folder.Path("pipe")).status()));
 }
 
+TEST_CASE("nothing is written through a symbolic link, and no folder behind one is listed") {
+  RealStorage storage;
+  const ScratchFolder folder;
+  const ScratchFolder others;
+  const std::string victim = others.Write("victim", "precious");
+  std::filesystem::create_symlink(victim, folder.Path("link"));
+  const absl::Status written = WriteWholeFile(&storage, folder.Path("link"), "x");
+  CHECK(absl::IsFailedPrecondition(written));
+  CHECK(written.message() ==
+        "cannot write " + folder.Path("link") + ": it is a symbolic link, allowed: a file");
+  const auto lock = storage.LockFile(folder.Path("link"), "me");
+  CHECK_FALSE(lock.ok());
+  CHECK(others.Read("victim") == "precious");
+  std::filesystem::create_directory_symlink(others.Path(""), folder.Path("elsewhere"));
+  CHECK(*storage.ListFolder(folder.Path("")) == std::vector<std::string>{"link"});
+  REQUIRE(storage.RemoveFile(folder.Path("link")).ok());
+  CHECK(others.Read("victim") == "precious");
+  // What is read may be a link, and so may the folder itself.
+  CHECK(ReadAll(&storage, folder.Path("elsewhere/victim")) == "precious");
+  CHECK(*storage.ListFolder(folder.Path("elsewhere")) == std::vector<std::string>{"victim"});
+}
+
 TEST_CASE("a lock excludes every other, names its owner, and ends with its object") {
   RealStorage storage;
   const ScratchFolder folder;
