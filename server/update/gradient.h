@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 
 #include "common/wire/chunk_codec.h"
 
@@ -14,7 +15,7 @@ struct Gradient {
   GradientHeader header;
   Segments data;  // pieces of any alignment
   std::shared_ptr<const void> owner;
-  double norm = 0;  // see NormLimit::Measure
+  std::optional<double> norm = {};  // see NormLimit::Measure
 };
 
 // Sends the reply to a push. Implementations are thread-safe.

@@ -24,6 +24,15 @@ void CopyData(Gradient* gradient) {
   gradient->owner = std::move(copy);
 }
 
+double NormOf(const Chunk& chunk, const Gradient& gradient) {
+  SquaredNorm squared;
+  ForEachDecodedRun(static_cast<Encoding>(gradient.header.encoding), gradient.data, chunk.size,
+                    [&](int64_t first, const UnalignedFloat* floats, int64_t count) {
+                      squared.Add(first, floats, count);
+                    });
+  return std::sqrt(squared.value()) / gradient.header.weight;
+}
+
 void Scale(double factor, int64_t elements, Gradient* gradient) {
   auto scaled = std::make_shared<std::vector<float>>(elements);
   Decode(static_cast<Encoding>(gradient->header.encoding), gradient->data, absl::MakeSpan(*scaled));
@@ -44,22 +53,26 @@ NormLimit::NormLimit(const PlannedConfig& config, ParameterStore* store)
   }
 }
 
+bool NormLimit::IsLimited(const Chunk& chunk, const Gradient& gradient) const {
+  return gradient.header.has_data() && !gradient.header.assigned.has_value() &&
+         !config_.IsBuffer(chunk);
+}
+
 void NormLimit::Measure(const Chunk& chunk, const WorkerSession& session,
                         Gradient* gradient) const {
-  const GradientHeader& header = gradient->header;
-  if (!header.has_data() || header.assigned.has_value() || config_.IsBuffer(chunk)) return;
-  if (gradient->owner != nullptr && gradient->owner == session.buffers()) CopyData(gradient);
-  SquaredNorm squared;
-  ForEachDecodedRun(static_cast<Encoding>(header.encoding), gradient->data, chunk.size,
-                    [&](int64_t first, const UnalignedFloat* floats, int64_t count) {
-                      squared.Add(first, floats, count);
-                    });
-  gradient->norm = std::sqrt(squared.value()) / header.weight;
+  if (!IsLimited(chunk, *gradient)) return;
+  const bool is_shared = gradient->owner != nullptr && gradient->owner == session.buffers();
+  if (!is_shared) gradient->norm = NormOf(chunk, *gradient);
 }
 
 double NormLimit::Limit(const StoredChunk& chunk, absl::FunctionRef<bool(uint32_t)> takes_part,
                         Gradient* gradient) {
-  const double norm = gradient->norm;
+  if (!IsLimited(chunk.info(), *gradient)) return 0;
+  if (!gradient->norm.has_value()) {
+    CopyData(gradient);
+    gradient->norm = NormOf(chunk.info(), *gradient);
+  }
+  const double norm = *gradient->norm;
   if (!std::isfinite(norm)) return 0;
   const std::optional<double> bound = Bound(chunk.clock(), takes_part);
   if (!bound.has_value() || norm <= *bound) return norm;
@@ -99,7 +112,7 @@ void NormLimit::Count(const StoredChunk& chunk, const Gradient& gradient, double
       "down to {:.3g}, update.max_norm ({}) times the median of the workers' (so far of this "
       "worker: {})",
       config_.TensorOf(chunk.info()).name, header.chunk, header.worker,
-      header.iteration - std::min(header.iteration, chunk.clock().assignments), gradient.norm,
+      header.iteration - std::min(header.iteration, chunk.clock().assignments), *gradient.norm,
       bound, config_.proto().update().max_norm(), limited.gradients);
 }
 

@@ -46,12 +46,13 @@ class NormLimit {
   // REQUIRES: the config has update.max_norm.
   NormLimit(const PlannedConfig& config, ParameterStore* store);
 
-  // Sets the norm of a gradient that may be limited. What lies in memory that the worker could
-  // still change is copied first. REQUIRES: the chunk's lock is not held, since this takes a while.
+  // Sets the norm of a gradient that may be limited, unless it lies in memory that its worker
+  // shares and could still change. Called without the chunk's lock, since this takes a while.
   void Measure(const Chunk& chunk, const WorkerSession& session, Gradient* gradient) const;
 
-  // Scales a gradient down if its norm is above the bound, and counts it then. Returns the norm
-  // that it has afterwards, which is to be noted. `takes_part` says it of a rank.
+  // Scales a gradient that is about to be used down if its norm is above the bound, and counts it
+  // then. One that was not measured is copied and measured first. Returns the norm that it has
+  // afterwards, which is to be noted. `takes_part` says it of a rank.
   double Limit(const StoredChunk& chunk, absl::FunctionRef<bool(uint32_t)> takes_part,
                Gradient* gradient) ABSL_SHARED_LOCKS_REQUIRED(chunk.mutex);
 
@@ -63,6 +64,7 @@ class NormLimit {
   void FillStats(ShardStats* stats) const;
 
  private:
+  bool IsLimited(const Chunk& chunk, const Gradient& gradient) const;
   // Returns nullopt if too few workers have a mean.
   std::optional<double> Bound(const ChunkClock& clock,
                               absl::FunctionRef<bool(uint32_t)> takes_part) const;

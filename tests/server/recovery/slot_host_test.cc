@@ -54,8 +54,10 @@ TEST_CASE_METHOD(HostFixture, "a replica has the norms by which its primary limi
   Roles(0, Process(0, 10), Process(1, 11), is_filled);
   Roles(1, Process(1, 11), Process(0, 10), true);
   Publish();
-  for (uint64_t iteration = 0; iteration < 3; ++iteration) Train(0, iteration);
-  net.Run();
+  for (uint64_t iteration = 0; iteration < 3; ++iteration) {
+    Train(0, iteration);
+    net.Run();
+  }
   CHECK(Primary(0)->Stats().limited_pushes() > 0);
   const SlotState primary = PrimaryState(0);
   for (const ChunkClock& clock : primary.clocks) REQUIRE(clock.norms.size() == 2);

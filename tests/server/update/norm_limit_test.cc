@@ -270,7 +270,7 @@ TEST_CASE_METHOD(Fixture, "a gradient of every encoding is limited to the bound"
   const auto all = [](uint32_t) { return true; };
   Gradient gradient{.header = {.encoding = encoding}, .data = {bytes}, .owner = nullptr};
   limit.Measure(chunk.info(), *sessions[0], &gradient);
-  CHECK(gradient.norm == Approx(1800).epsilon(0.3));
+  CHECK(*gradient.norm == Approx(1800).epsilon(0.3));
   absl::MutexLock lock(&chunk.mutex);
   NormLimit::Note(0, 10, &chunk.mutable_clock());
   CHECK(limit.Limit(chunk, all, &gradient) == 20);
@@ -284,7 +284,7 @@ TEST_CASE_METHOD(Fixture, "a gradient of every encoding is limited to the bound"
   CHECK(limited[8] == 0);
 }
 
-TEST_CASE_METHOD(Fixture, "what a worker writes to shared memory after its push has no effect") {
+TEST_CASE_METHOD(Fixture, "what is limited of shared memory is what was measured") {
   Start(1, {kTwice});
   NormLimit limit(*config, store.get());
   const auto buffers = std::make_shared<WorkerBuffers>();
@@ -292,12 +292,26 @@ TEST_CASE_METHOD(Fixture, "what a worker writes to shared memory after its push 
   std::vector<float> memory(16, 1);
   const absl::Span<const char> bytes(reinterpret_cast<const char*>(memory.data()), 64);
   Gradient gradient{.header = {.encoding = FLOAT32}, .data = {bytes}, .owner = buffers};
-  limit.Measure(store->chunks()[0].info(), session, &gradient);
+  StoredChunk& chunk = store->chunks()[0];
+  limit.Measure(chunk.info(), session, &gradient);
+  memory.assign(16, kHuge);  // between the push and its use
+  const auto seen = [&gradient] {
+    std::vector<float> values(16);
+    Decode(FLOAT32, gradient.data, absl::MakeSpan(values));
+    return values;
+  };
+  absl::MutexLock lock(&chunk.mutex);
+  NormLimit::Note(0, 2, &chunk.mutable_clock());
+  CHECK(limit.Limit(
+            chunk, [](uint32_t) { return true; }, &gradient) == 4);
+  CHECK(seen() == std::vector<float>(16, 1));
+  // The same of one that is small enough.
+  memory.assign(16, 0.5);
+  gradient = {.header = {.encoding = FLOAT32}, .data = {bytes}, .owner = buffers};
+  CHECK(limit.Limit(
+            chunk, [](uint32_t) { return true; }, &gradient) == 2);
   memory.assign(16, kHuge);
-  std::vector<float> seen(16);
-  Decode(FLOAT32, gradient.data, absl::MakeSpan(seen));
-  CHECK(seen == std::vector<float>(16, 1));
-  CHECK(gradient.norm == 4);
+  CHECK(seen() == std::vector<float>(16, 0.5));
 }
 
 TEST_CASE_METHOD(Fixture, "a gradient that is not finite is left as it is, and changes no mean") {

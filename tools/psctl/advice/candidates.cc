@@ -33,6 +33,7 @@ ClusterConfig Plain(const ClusterConfig& given) {
   if (update.has_non_finite()) sync->set_non_finite(update.non_finite());
   if (update.has_clip_value()) sync->set_clip_value(update.clip_value());
   if (update.has_clip_global_norm()) sync->set_clip_global_norm(update.clip_global_norm());
+  if (update.has_max_norm()) sync->set_max_norm(update.max_norm());
   if (given.has_local()) {
     *config.mutable_optimizer() = given.local().optimizer();
     if (given.local().clip_global_norm() > 0) {

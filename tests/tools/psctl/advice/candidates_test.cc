@@ -134,13 +134,14 @@ TEST_CASE("one worker alone is the fastest one") {
 
 TEST_CASE("placements compute what SYNC does, whatever the config says") {
   const AdviceCluster cluster = ClusterOf(
-      "update { policy: ASYNC clip_value: 2 asynchrony { rate: CONSTANT } }"
+      "update { policy: ASYNC clip_value: 2 max_norm: 5 asynchrony { rate: CONSTANT } }"
       "exchange { gradient_encoding: INT8 error_feedback: true }"
       "local { steps: 4 optimizer { kind: ADAMW } clip_global_norm: 3 }");
   const ClusterConfig config = Named(Placements(cluster), "one server").config;
   CHECK(config.update().policy() == Update::SYNC);
   CHECK_FALSE(config.update().has_asynchrony());
   CHECK(config.update().clip_value() == 2);
+  CHECK(config.update().max_norm() == 5);
   CHECK(config.update().clip_global_norm() == 3);
   CHECK_FALSE(config.has_local());
   CHECK(config.optimizer().kind() == OptimizerConfig::ADAMW);
