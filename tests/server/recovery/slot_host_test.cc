@@ -51,7 +51,7 @@ TEST_CASE_METHOD(HostFixture, "a replica has the norms by which its primary limi
   const bool is_filled = GENERATE(false, true);
   CAPTURE(update, is_filled);
   Start({"update={" + update + " max_norm: 1}"});
-  Roles(0, Process(0, 10), Process(1, 11), is_filled);
+  Roles(0, Process(0, 10), is_filled ? Process(1, 11) : kNobody, is_filled);
   Roles(1, Process(1, 11), Process(0, 10), true);
   Publish();
   for (uint64_t iteration = 0; iteration < 3; ++iteration) {
@@ -59,6 +59,11 @@ TEST_CASE_METHOD(HostFixture, "a replica has the norms by which its primary limi
     net.Run();
   }
   CHECK(Primary(0)->Stats().limited_pushes() > 0);
+  if (!is_filled) {
+    Roles(0, Process(0, 10), Process(1, 11), false);
+    Publish();
+    net.Run();
+  }
   const SlotState primary = PrimaryState(0);
   for (const ChunkClock& clock : primary.clocks) REQUIRE(clock.norms.size() == 2);
   CHECK(primary.clocks[0].norms[0] > 0);
