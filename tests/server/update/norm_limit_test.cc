@@ -4,6 +4,7 @@
 
 #include "server/update/norm_limit.h"
 
+#include <algorithm>
 #include <catch2/catch.hpp>
 #include <cmath>
 #include <cstring>
@@ -16,6 +17,7 @@
 #include "common/wire/encoding.h"
 #include "server/session/worker_buffers.h"
 #include "tests/server/update/policy_fixture.h"
+#include "tests/testing/captured_log.h"
 
 namespace evenshard {
 namespace {
@@ -72,6 +74,20 @@ TEST_CASE_METHOD(Fixture, "SYNC scales a gradient down to max_norm times the med
   }
   CHECK(LimitedByRank() == std::vector<uint64_t>{0, 0, 0, 49});
   CHECK(Stats().limited_pushes() == 49);
+}
+
+TEST_CASE_METHOD(Fixture, "the log names who was limited, in few lines") {
+  Start(3, {kTwice});
+  const CapturedLog log;
+  PushAll(0, {1, 1, 1});
+  for (uint64_t iteration = 1; iteration < 100; ++iteration) PushAll(iteration, {1, 1, kHuge});
+  const std::string text = log.text();
+  INFO(text);
+  CHECK_THAT(text, Catch::Contains(
+                       "the gradient of fc/weight (chunk 0) of worker 2 at iteration 1 has norm "
+                       "4.19e+06 and is scaled down to 8, update.max_norm (2) times the median of "
+                       "the workers' (so far of this worker: 1)"));
+  CHECK(std::count(text.begin(), text.end(), '\n') == 7);  // the 1st, 2nd, 4th ... 64th
 }
 
 TEST_CASE_METHOD(Fixture, "without max_norm nothing is limited, and no means are kept") {
