@@ -21,7 +21,7 @@ namespace evenshard {
 // al. 2019 (arXiv:1911.07963), for each chunk by itself, with a bound that follows the training:
 //
 //   n      the L2 norm of a worker's gradient of the chunk, divided by the gradient's weight
-//   mean   of a worker: its first n, and mean + (n - mean) / 4 after each further one
+//   mean   of a worker: its first n, and mean + (n - mean) / 16 after each further one
 //   bound  max_norm times the median of the means of the workers that take part; of an even number
 //          of means, the lower of the two in the middle
 //
