@@ -85,10 +85,14 @@ Result Train(std::vector<std::string> overrides) {
   TestCluster cluster(MustParse(kRegression, overrides));
   const int workers = cluster.config().workers();
   std::barrier all_honest(workers);
+  // By rank. After an error the exchange uses them until it has left.
+  std::vector<std::vector<float>> all_parameters(workers);
+  std::vector<std::vector<float>> gradients(workers);
   const std::vector<absl::Status> outcomes =
       cluster.RunWorkers([&](uint32_t rank, Exchange& exchange) {
         std::mt19937 random(rank);
-        std::vector<float> parameters(cluster.config().model().buffer_size());
+        std::vector<float>& parameters = all_parameters[rank];
+        parameters.resize(cluster.config().model().buffer_size());
         absl::Status status = exchange.Pull(absl::MakeSpan(parameters));
         bool has_waited = false;
         while (status.ok() && exchange.next_iteration() < kIterations) {
@@ -96,7 +100,8 @@ Result Train(std::vector<std::string> overrides) {
           if (iteration >= kHonest && !std::exchange(has_waited, true)) {
             all_honest.arrive_and_wait();
           }
-          std::vector<float> gradient = GradientOf(parameters, random);
+          std::vector<float>& gradient = gradients[rank];
+          gradient = GradientOf(parameters, random);
           if (rank == kBroken && iteration >= kHonest) {
             for (float& element : gradient) element *= 1e6f;
           }
