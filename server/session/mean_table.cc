@@ -42,17 +42,26 @@ absl::StatusOr<MeanResponse> MeanTable::Ask(const MeanRequest& request,
     return absl::InvalidArgumentError(absl::StrCat("the mean is asked of ", request.value_size(),
                                                    " values; allowed: at most ", kMaxElements));
   }
+  if (request.place().size() > kMaxPlaceBytes) {
+    return absl::InvalidArgumentError(absl::StrCat("the place of a mean has ",
+                                                   request.place().size(),
+                                                   " bytes; allowed: at most ", kMaxPlaceBytes));
+  }
+  const Point point = {.iteration = request.iteration(), .number = request.number()};
   absl::MutexLock lock(&mutex_);
-  const auto [found, is_new] =
-      entries_.try_emplace({.iteration = request.iteration(), .number = request.number()});
+  if (entries_.size() == kMaxPoints && point < entries_.begin()->first) {
+    return absl::FailedPreconditionError(
+        absl::StrCat("worker ", request.worker(), " asks for mean ", request.number(),
+                     " before iteration ", request.iteration(), ", which is older than the ",
+                     kMaxPoints, " that are kept; allowed: the next one"));
+  }
+  const auto [found, is_new] = entries_.try_emplace(point);
   Entry& entry = found->second;
   if (is_new) {
     entry.first = request.worker();
     entry.place = request.place();
     entry.elements = request.value_size();
-    if (entries_.size() > kMaxPoints && entries_.begin() != found) {
-      entries_.erase(entries_.begin());
-    }
+    if (entries_.size() > kMaxPoints) entries_.erase(entries_.begin());
   }
   if (entry.place != request.place() || entry.elements != request.value_size()) {
     return absl::FailedPreconditionError(absl::StrCat(

@@ -57,7 +57,8 @@ absl::Status RegisteredStates::Keep(std::optional<uint32_t> worker, uint64_t exc
         "register_state: ", difference, " before exchange ", exchange,
         "; allowed: what is the same in all workers, from which any of them can go on"));
   }
-  while (states_.size() > kKept && states_.begin() != found) states_.erase(states_.begin());
+  // One that comes late goes itself.
+  while (states_.size() > kKept) states_.erase(states_.begin());
   return absl::OkStatus();
 }
 

@@ -102,9 +102,13 @@ TEST_CASE("a table does not grow for ever") {
   Table table;
   table.ranks = {0};
   for (uint32_t number = 0; number < 2000; ++number) table.Ask(Request(0, {1}, number));
-  // The oldest are forgotten: a value for one of them counts anew.
-  CHECK(Table::Of(table.Ask(Request(0, {5}, 0))) == std::vector<double>{5});
   CHECK(Table::Of(table.Ask(Request(0, {5}, 1999))) == std::vector<double>{1});
+  // The oldest are forgotten, and nothing older is taken.
+  for (uint32_t number = 0; number < 900; ++number) {
+    CHECK_THAT(table.ErrorOf(Request(0, {5}, number)), Contains("older than the 1024"));
+  }
+  CHECK_THAT(table.ErrorOf(Request(0, {5}, 2000, 7, std::string(5000, 'x'))),
+             Contains("the place of a mean has 5000 bytes; allowed: at most 4096"));
 }
 
 }  // namespace

@@ -24,6 +24,7 @@ TEST_CASE("what one worker has registered is there for another, at that exchange
   CHECK(states.Keep(1, 5, {{"s", "c"}}).ok());
   CHECK(states.At(8).has_value());
   CHECK(states.At(9).has_value());
+  CHECK(!states.At(5).has_value());
 }
 
 TEST_CASE("what is not the same in all workers is named, with both") {
