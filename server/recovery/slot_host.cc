@@ -6,6 +6,7 @@
 #include "absl/algorithm/container.h"
 #include "absl/strings/str_cat.h"
 #include "common/base/status_macros.h"
+#include "common/control/view/view_check.h"
 #include "server/recovery/initial_state.h"
 #include "spdlog/spdlog.h"
 
@@ -88,11 +89,9 @@ void SlotHost::Adopt(const View& view) {
     if (view.number() <= view_.number()) return;
     generation = view_.generation();
   }
-  if (view.slot_size() != options_.config->shards() ||
-      view.worker_size() != options_.config->workers()) {
-    Fail(absl::InvalidArgumentError(absl::StrCat(
-        "view ", view.number(), " has ", view.slot_size(), " slots and ", view.worker_size(),
-        " workers, the config ", options_.config->shards(), " and ", options_.config->workers())));
+  const absl::Status fits = CheckView(view, options_.config->shards(), options_.config->workers());
+  if (!fits.ok()) {
+    Fail(fits);
     options_.on_state();
     return;
   }

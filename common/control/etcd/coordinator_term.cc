@@ -7,6 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "common/base/status_macros.h"
 #include "common/base/text.h"
+#include "common/control/view/view_check.h"
 #include "proto/etcd/verdict.pb.h"
 #include "spdlog/spdlog.h"
 
@@ -98,6 +99,14 @@ absl::Status CoordinatorTerm::TakeLast(const etcdserverpb::RangeResponse& respon
       return absl::DataLossError(absl::StrCat("etcd's key ", key.key(), " is not a view"));
     }
     view_revision_ = key.mod_revision();
+  }
+  if (last.number() > 0) {
+    const absl::Status fits = CheckView(last, options_.settings.slots, options_.settings.workers);
+    if (!fits.ok()) {
+      return absl::FailedPreconditionError(
+          absl::StrCat("etcd's key ", options_.keys.view(), ": ", fits.message(),
+                       "; give each run a name of its own (recovery.etcd.run)"));
+    }
   }
   published_ = last.number();
   for (const SlotView& slot : last.slot()) {

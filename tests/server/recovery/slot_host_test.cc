@@ -297,7 +297,7 @@ TEST_CASE_METHOD(HostFixture, "a view of another plan is not followed") {
   view.mutable_worker()->RemoveLast();
   Publish();
   CHECK_THAT(hosts[0]->State().failure(),
-             Catch::Contains("1 slots and 1 workers, the config 2 and 2"));
+             Catch::Contains("1 slots and 1 workers, allowed: 2 and 2, as in the config"));
   CHECK(hosts[0]->Primary(0) == nullptr);
 }
 

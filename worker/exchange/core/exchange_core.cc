@@ -6,6 +6,7 @@
 #include "absl/algorithm/container.h"
 #include "absl/strings/str_cat.h"
 #include "common/base/error_kind.h"
+#include "common/control/view/view_check.h"
 #include "common/control/view/worker_set.h"
 #include "common/placement/plan.h"
 #include "spdlog/spdlog.h"
@@ -81,6 +82,10 @@ void ExchangeCore::OnView(const View& view) {
   {
     absl::MutexLock lock(&mutex_);
     if (stage_ == Stage::kStopped || view.number() <= view_.number()) return;
+    if (const absl::Status fits = CheckView(view, config_.shards(), config_.workers());
+        !fits.ok()) {
+      return FailLocked(fits);
+    }
     if (view_.number() == 0 && !view.finished() && options_.rank < view.worker_size() &&
         view.worker(options_.rank).state() == WorkerView::FINISHED) {
       spdlog::info("worker {} has finished in this run; waits for the run to go back or to end",

@@ -7,6 +7,7 @@
 #include "common/base/status_macros.h"
 #include "common/base/text.h"
 #include "common/control/view/ring_members.h"
+#include "common/control/view/view_check.h"
 #include "common/control/view/worker_set.h"
 
 namespace evenshard {
@@ -52,7 +53,11 @@ RingViews::RingViews(const Options& options)
     heard_->state.set_config_fingerprint(options.config->run_fingerprint());
   }
   options.link->Start(
-      {.on_view = [heard = heard_](const View& view) { heard->OnView(view); },
+      {.on_view =
+           [heard = heard_, workers = options.config->workers()](const View& view) {
+             const absl::Status fits = CheckView(view, /*slots=*/0, workers);
+             fits.ok() ? heard->OnView(view) : heard->OnEnd(fits);
+           },
        .on_end = [heard = heard_](const absl::Status& reason) { heard->OnEnd(reason); }});
   absl::MutexLock lock(&heard_->mutex);
   heard_->Announce();
