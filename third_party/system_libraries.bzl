@@ -151,3 +151,32 @@ system_tools = repository_rule(
     environ = ["PATH"],
     local = True,
 )
+
+def _libfuzzer_impl(ctx):
+    clang = ["clang++", "--rtlib=compiler-rt"]
+    builtins = _run(ctx, clang + ["-print-libgcc-file-name"], "clang++")
+    archive = builtins.replace("builtins", "fuzzer")
+    if not ctx.path(archive).exists:
+        fail("%s was not found. Run ./tools/setup, which installs it." % archive)
+    ctx.symlink(archive, "libfuzzer.a")
+    headers = _run(ctx, clang + ["-print-resource-dir"], "clang++") + "/include/fuzzer"
+    ctx.symlink(headers, "include/fuzzer")
+    ctx.file("BUILD.bazel", """
+load("@rules_cc//cc:defs.bzl", "cc_library")
+
+cc_library(
+    name = "libfuzzer",
+    srcs = ["libfuzzer.a"],
+    hdrs = ["include/fuzzer/FuzzedDataProvider.h"],
+    includes = ["include"],
+    visibility = ["//visibility:public"],
+)
+""")
+
+libfuzzer = repository_rule(
+    doc = "libFuzzer, which comes with clang: a main function that mutates inputs and calls " +
+          "LLVMFuzzerTestOneInput. Code that another compiler has compiled can be linked with it.",
+    implementation = _libfuzzer_impl,
+    environ = ["PATH"],
+    local = True,
+)

@@ -2,7 +2,8 @@
 """Counts the test cases of all test targets of a `bazel test`.
 
 Reads Bazel's build event file, and from each target's log the summary that Catch2 or Python's
-unittest prints at its end. A target without a summary (it crashed, ran out of time, was not built
+unittest prints at its end. A fuzzer, which libFuzzer ends with the number of its runs, is one test
+case. A target without a summary (it crashed, ran out of time, was not built
 or did not run) counts as one failure and is named. Skipped test cases,
 which Catch2 tests mark by a line "SKIPPED: why", do not count, and neither does a target that this
 machine cannot build (`target_compatible_with`); a line says how many there are. Each --failed is
@@ -21,6 +22,7 @@ SOME_FAILED = re.compile(r"^test cases: +\d+((?: \| +\d+ [a-z ]+)+)$", re.MULTIL
 COUNT = re.compile(r"(\d+) (passed|failed as expected|failed)")
 SKIPPED = re.compile(r"^SKIPPED: ", re.MULTILINE)
 UNITTEST = re.compile(r"^Ran (\d+) tests? in .*\n\n(?:OK|FAILED)(?: \((.*)\))?$", re.MULTILINE)
+FUZZED = re.compile(r"^Done \d+ runs in \d+ second\(s\)$", re.MULTILINE)
 
 
 def read_summary(log):
@@ -43,6 +45,8 @@ def read_summary(log):
         )
         skipped = int(counts.get("skipped", 0))
         return int(ran) - failed - skipped, failed, skipped
+    if FUZZED.search(log):
+        return 1, 0, 0
     return None
 
 

@@ -9,24 +9,18 @@
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
-#include <cstdio>
-#include <cstdlib>
 #include <cstring>
 #include <vector>
 
 #include "common/wire/block_scaled.h"
+#include "common/wire/non_finite.h"
+#include "tests/fuzz/fuzzing.h"
 
 namespace evenshard {
 namespace {
 
 constexpr size_t kHeader = 4;
 constexpr int64_t kMostElements = 2000;
-
-void Require(bool condition, const char* what) {
-  if (condition) return;
-  std::fprintf(stderr, "block-scaled data: %s\n", what);
-  std::abort();
-}
 
 void Check(const BlockScaled& format, int64_t n, size_t piece, const uint8_t* data, size_t size) {
   std::vector<char> bytes(format.Bytes(n));

@@ -6,23 +6,16 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <cstdio>
-#include <cstdlib>
 #include <cstring>
 #include <string>
 #include <vector>
 
 #include "common/wire/chunk_codec.h"
 #include "proto/parameter_server.pb.h"
+#include "tests/fuzz/fuzzing.h"
 
 namespace evenshard {
 namespace {
-
-void Require(bool condition, const char* what) {
-  if (condition) return;
-  std::fprintf(stderr, "the decoder and the generated code differ: %s\n", what);
-  std::abort();
-}
 
 // Pieces of a message, each in memory of its own, so that AddressSanitizer sees a read
 // beyond any of them.
@@ -77,7 +70,7 @@ void Check(const std::string& bytes, const Pieces& pieces, Decode decode) {
     const bool wrong_count =
         expected.chunk_size() == 0 || static_cast<size_t>(expected.chunk_size()) > kMostChunks;
     Require(!accepted || wrong_count || error.find("proto3 does not have") != std::string::npos,
-            error.c_str());
+            error);
     return;
   }
   Require(accepted, "accepted here alone");

@@ -1,4 +1,4 @@
-"""The arguments of tools/test and tools/sanitize."""
+"""The arguments of tools/test, tools/sanitize and tools/fuzz."""
 
 import subprocess
 import unittest
@@ -10,7 +10,7 @@ def _run(*command):
 
 class TestCommandTest(unittest.TestCase):
     def test_help_is_printed_and_nothing_else_happens(self):
-        for program in ("tools/test", "tools/sanitize"):
+        for program in ("tools/test", "tools/sanitize", "tools/fuzz"):
             for flag in ("--help", "-h"):
                 done = _run(program, flag)
                 self.assertEqual(done.returncode, 0)
@@ -22,11 +22,21 @@ class TestCommandTest(unittest.TestCase):
             ["tools/test", "--gpus"],
             ["tools/test", "--gpu", "--gpus"],
             ["tools/sanitize", "--all", "--gpus"],
+            ["tools/fuzz", "config", "--gpus"],
         ):
             done = _run(*command)
             self.assertEqual(done.returncode, 2)
             self.assertIn(': unknown argument "--gpus"', done.stderr)
             self.assertEqual(done.stdout, "")
+
+    def test_a_fuzzer_that_does_not_exist_and_a_time_that_is_none_are_named(self):
+        for argument, error in (
+            ("conifg", 'fuzz: no fuzzer "conifg", allowed: block_scaled '),
+            ("--minutes=0", 'fuzz: "0" minutes or jobs, allowed: a number from 1 on'),
+        ):
+            done = _run("tools/fuzz", argument)
+            self.assertEqual(done.returncode, 2)
+            self.assertIn(error, done.stderr)
 
 
 if __name__ == "__main__":

@@ -76,6 +76,15 @@ TEST_CASE("failed test cases are counted and their target named") {
   CHECK(report.output() == "FAILED //t:bad: 2 failed\n7 passed, 2 failed\n");
 }
 
+TEST_CASE("a fuzzer counts as one test case") {
+  Report report;
+  report.Add("fuzzer", "PASSED", "#20000\tDONE\nDone 20000 runs in 3 second(s)\n");
+  report.Add("ended", "PASSED", "INFO: Seed: 1\n");
+  CHECK(report.Make() == 1);
+  CHECK(report.output() ==
+        "FAILED //t:ended: no summary of its test cases in its log\n1 passed, 1 failed\n");
+}
+
 TEST_CASE("a test case that fails as expected counts as passed") {
   Report report;
   report.Add("odd", "PASSED", "test cases: 2 | 1 passed | 1 failed as expected\n");
