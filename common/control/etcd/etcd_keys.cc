@@ -64,7 +64,7 @@ void ReadOnFailure(const std::string& key, TxnRequest* request) {
 }
 
 const mvccpb::KeyValue* ReadKey(const etcdserverpb::TxnResponse& response, int i) {
-  if (i >= response.responses_size()) return nullptr;
+  if (i < 0 || i >= response.responses_size()) return nullptr;
   const etcdserverpb::RangeResponse& range = response.responses(i).response_range();
   return range.kvs().empty() ? nullptr : &range.kvs(0);
 }

@@ -1,6 +1,7 @@
 #include "common/control/etcd/etcd_watch.h"
 
 #include <algorithm>
+#include <limits>
 #include <optional>
 #include <utility>
 #include <variant>
@@ -18,6 +19,11 @@ constexpr absl::Duration kLongestPause = absl::Seconds(1);
 // sign of life, and given up after the second.
 constexpr double kAskAfter = 1;
 constexpr double kGiveUpAfter = 2;
+
+// The next one. No store has the largest, whatever an answer says.
+int64_t After(int64_t revision) {
+  return revision + (revision < std::numeric_limits<int64_t>::max() ? 1 : 0);
+}
 
 }  // namespace
 
@@ -55,7 +61,7 @@ void EtcdWatch::Answered(const EtcdAnswer& answer, absl::Time now) {
   if (!answer.ok()) return Pause(answer.status(), now);
   const auto& response = std::get<etcdserverpb::RangeResponse>(*answer);
   listener_.on_keys({response.kvs().begin(), response.kvs().end()});
-  next_revision_ = response.header().revision() + 1;
+  next_revision_ = After(response.header().revision());
 }
 
 absl::StatusOr<absl::Time> EtcdWatch::Follow(absl::Time now) {
@@ -97,7 +103,7 @@ void EtcdWatch::Pause(const absl::Status& ended, absl::Time now) {
 absl::Status EtcdWatch::Take(const etcdserverpb::WatchResponse& response) {
   // A store that was restored from an older backup has not come to this revision, and would keep
   // the watch waiting for it.
-  const bool is_behind = response.created() && response.header().revision() + 1 < next_revision_;
+  const bool is_behind = response.created() && After(response.header().revision()) < next_revision_;
   if (response.compact_revision() != 0 || is_behind) {
     next_revision_ = 0;
     return absl::UnavailableError("etcd no longer has the changes since the last one heard of");
@@ -108,7 +114,7 @@ absl::Status EtcdWatch::Take(const etcdserverpb::WatchResponse& response) {
   pause_ = kFirstPause;
   for (const mvccpb::Event& event : response.events()) {
     listener_.on_event(event);
-    next_revision_ = event.kv().mod_revision() + 1;
+    next_revision_ = After(event.kv().mod_revision());
   }
   return absl::OkStatus();
 }
