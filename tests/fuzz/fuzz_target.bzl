@@ -5,9 +5,9 @@ load("@rules_cc//cc:defs.bzl", "cc_test")
 def fuzz_target(name, deps, runs, max_len = 1024):
     """Defines the test `name`_fuzzer of `name`_fuzzer.cc, which defines LLVMFuzzerTestOneInput.
 
-    The test runs the inputs in corpus/`name`, and others that libFuzzer makes of them without
-    knowing what they reach, as it is compiled like everything else. With --config=fuzz it is the
-    fuzzer that tools/fuzz runs.
+    The test runs the inputs in corpus/`name`, and others, the same each time, that libFuzzer makes
+    of them without knowing what they reach, since the test is compiled like everything else. With
+    --config=fuzz it is the fuzzer that tools/fuzz runs.
 
     Args:
       name: that of the fuzzer.
@@ -23,6 +23,7 @@ def fuzz_target(name, deps, runs, max_len = 1024):
             "-len_control=0",
             "-max_len=%d" % max_len,
             "-runs=%d" % runs,
+            "-seed=1",
             "tests/fuzz/corpus/" + name,
         ],
         data = native.glob(["corpus/%s/*" % name]),
