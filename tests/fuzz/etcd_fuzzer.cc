@@ -93,7 +93,7 @@ class FuzzedEtcd final : public EtcdRuntime {
 
    private:
     FuzzedEtcd& etcd_;
-    int64_t revision_;
+    uint64_t revision_;
   };
 
   template <typename Message>

@@ -36,7 +36,8 @@ using google::protobuf::Message;
 using google::protobuf::MethodDescriptor;
 
 constexpr int kWorkers = 2;
-// Longer than anything takes, if it does not hang.
+// Longer than anything takes, if it does not hang: what waits for another worker, which may be a
+// stranger's, waits for limits.exchange_seconds.
 constexpr std::chrono::seconds kPatience(20);
 
 constexpr char kConfig[] = R"pb(
@@ -55,7 +56,7 @@ constexpr char kConfig[] = R"pb(
   limits {
     chunk_bytes: 64
     startup_seconds: 20
-    exchange_seconds: 20
+    exchange_seconds: 1
     shutdown_seconds: 2
     reconnect_seconds: 1
   }
