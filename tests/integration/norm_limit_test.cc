@@ -19,7 +19,7 @@ namespace {
 constexpr int kInputs = 20;
 constexpr int kOutputs = 8;
 constexpr int kBatch = 16;
-constexpr int kIterations = 300;
+constexpr int kIterations = 150;
 constexpr int kHonest = 20;  // iterations before the broken worker breaks
 constexpr uint32_t kBroken = 3;
 
