@@ -30,8 +30,8 @@ class AdvisedTest(unittest.TestCase):
             )
             self.assertEqual(done.returncode, 0, done.stderr)
             self.assertRegex(
-                done.stdout, r"what psctl advises is within 5% of the best that was measured on [01]"
-                " of 1 cluster;",
+                done.stdout, r"what psctl advises is within 5% of the best that was measured on"
+                " [01] of 1 cluster;",
             )
             with open(os.path.join(out, "report.md"), encoding="utf-8") as file:
                 rows = [line for line in file if line.startswith("| c00 |")]

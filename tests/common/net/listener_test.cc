@@ -55,8 +55,7 @@ TEST_CASE("a connection is known by its first call, at every kind of address") {
   for (const std::string& host : {"127.0.0.1:0", "[::1]:0"}) {
     CAPTURE(host);
     const std::unique_ptr<Listener> listener = Start(host, &service);
-    const std::string target =
-        absl::StrCat(host.substr(0, host.rfind(':')), ":", listener->port());
+    const std::string target = absl::StrCat(host.substr(0, host.rfind(':')), ":", listener->port());
     const auto channel = grpc::CreateChannel(target, grpc::InsecureChannelCredentials());
     CHECK(Call(channel, "GetStats") == grpc::StatusCode::OK);
     CHECK(listener->connections().open == 1);
