@@ -24,8 +24,8 @@ class Introduction final : public grpc::experimental::ServerInterceptorFactoryIn
   grpc::experimental::Interceptor* CreateServerInterceptor(
       grpc::experimental::ServerRpcInfo* call) override {
     grpc::ServerContextBase& context = *call->server_context();
-    // gRPC's own answer to a method that nobody offers has no call yet, and is no call that somebody
-    // may make.
+    // gRPC's own answer to a method that nobody offers has no call yet, and is no call that
+    // somebody may make.
     if (context.c_call() == nullptr) return nullptr;
     const Identity caller = CallerOf(context, security_);
     listener_->BecomeKnown(context.peer(), caller.Has(Role::kWorker) || caller.Has(Role::kShard));

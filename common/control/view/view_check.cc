@@ -9,9 +9,12 @@
 namespace evenshard {
 namespace {
 
-// Whether the worker sets begin at iteration 0 and ascend, with ascending ranks below `workers`.
+// Whether the worker sets begin at iteration 0 and ascend, with ascending ranks below `workers`. In
+// a ring this counts for the last one: those before may be of a run that had more workers, from
+// whose checkpoint this one goes on.
 bool AreWorkerSets(const View& view, int workers) {
   const auto& worker_sets = view.worker_set();
+  const bool is_ring = view.slot().empty();
   const auto is_not_earlier = [](const WorkerSet& a, const WorkerSet& b) {
     return a.from_iteration() >= b.from_iteration();
   };
@@ -20,7 +23,8 @@ bool AreWorkerSets(const View& view, int workers) {
          absl::c_all_of(worker_sets, [&](const WorkerSet& worker_set) {
            const auto& ranks = worker_set.rank();
            return absl::c_adjacent_find(ranks, std::greater_equal<>()) == ranks.end() &&
-                  (ranks.empty() || ranks[ranks.size() - 1] < static_cast<uint32_t>(workers));
+                  (ranks.empty() || ranks[ranks.size() - 1] < static_cast<uint32_t>(workers) ||
+                   (is_ring && &worker_set != &worker_sets[worker_sets.size() - 1]));
          });
 }
 

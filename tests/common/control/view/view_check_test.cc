@@ -50,6 +50,13 @@ TEST_CASE("a view of a ring has a worker set") {
   View view = MakeView({0}, {0, 2});
   view.clear_slot();
   CHECK(ErrorOf(view, 0).empty());
+  // That of a run with more workers, whose checkpoint the ring goes on from.
+  view.mutable_worker_set(0)->add_rank(3);
+  CHECK_THAT(ErrorOf(view, 0), Contains("the worker sets of view 4"));
+  WorkerSet& last = *view.add_worker_set();
+  last.set_from_iteration(5);
+  last.add_rank(2);
+  CHECK(ErrorOf(view, 0).empty());
   view.clear_worker_set();
   CHECK_THAT(ErrorOf(view, 0), Contains("the worker sets of view 4"));
 }
