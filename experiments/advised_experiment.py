@@ -16,11 +16,8 @@ import statistics
 import subprocess
 import tempfile
 
-from google.protobuf import text_format
-
 from experiments import measurement, program
-from experiments.cluster import network, plans, run
-from experiments.report import output_folder, report
+from experiments.report import report
 from experiments.runs import clusters, matrix, topology
 
 _ALONE = "one worker alone"
@@ -119,25 +116,10 @@ def work(arguments, programs):
         for cluster, each in zip(drawn, advised)
     ]
     experiments = [way.experiment for each in ways for way in each]
-    kind = network.NAMESPACES
-    try:
-        folder = output_folder.OutputFolder(
-            program.from_user(arguments.out),
-            {
-                "network": kind,
-                "ways": [text_format.MessageToString(each.proto) for each in experiments],
-            },
-        )
-        runs = [one for each in experiments for one in matrix.runs(each)]
-        stored = folder.stored(runs, run.is_result)
-    except output_folder.OutputFolderError as error:
-        raise program.UsageError(error) from None
-    predicted = {}
-    for each in experiments:
-        predicted.update(plans.load(kind, each, matrix.runs(each), programs))
-    results = iter(measurement.measure(kind, experiments, predicted, stored, programs, folder))
+    folder, results = measurement.measure_drawn(experiments, "ways", arguments.out, programs)
+    left = iter(results)
     measured = [
-        {way.name: _images_per_second(way.cluster, next(results)) for way in each} for each in ways
+        {way.name: _images_per_second(way.cluster, next(left)) for way in each} for each in ways
     ]
     for each, of_cluster in zip(advised, measured):
         # Its time is the emulated device's, and there is nothing to measure.

@@ -12,12 +12,9 @@ import argparse
 import shlex
 import sys
 
-from google.protobuf import text_format
-
-from experiments import measurement, program
-from experiments.cluster import network, plans, run
-from experiments.report import drawn_report, output_folder
-from experiments.runs import clusters, matrix
+from experiments import measurement
+from experiments.report import drawn_report
+from experiments.runs import clusters
 
 
 def add_flags(add):
@@ -53,23 +50,7 @@ def work(arguments, programs):
         for i in range(arguments.clusters)
     ]
     experiments = [clusters.experiment(cluster) for cluster in drawn]
-    kind = network.NAMESPACES
-    try:
-        folder = output_folder.OutputFolder(
-            program.from_user(arguments.out),
-            {
-                "network": kind,
-                "clusters": [text_format.MessageToString(each.proto) for each in experiments],
-            },
-        )
-        runs = [one for each in experiments for one in matrix.runs(each)]
-        stored = folder.stored(runs, run.is_result)
-    except output_folder.OutputFolderError as error:
-        raise program.UsageError(error) from None
-    predicted = {}
-    for each in experiments:
-        predicted.update(plans.load(kind, each, matrix.runs(each), programs))
-    results = measurement.measure(kind, experiments, predicted, stored, programs, folder)
+    folder, results = measurement.measure_drawn(experiments, "clusters", arguments.out, programs)
     command = "bazel run -c opt //experiments:drawn -- " + shlex.join(sys.argv[1:])
     folder.write("report.md", drawn_report.write(drawn, results, command))
     print("", *drawn_report.headlines(drawn, results), "", sep="\n")

@@ -1,9 +1,36 @@
 """Does the runs of one or several experiments, and keeps what is done."""
 
-from experiments.cluster import run
+from google.protobuf import text_format
+
+from experiments import program
+from experiments.cluster import network, plans, run
+from experiments.report import output_folder
 from experiments.report.progress import Progress
 from experiments.report.results import Measured, Results, csv_text
 from experiments.runs import matrix
+
+
+def measure_drawn(experiments, name, out, programs):
+    """Measures experiments that were drawn, in network namespaces. `out` is the folder that the
+    user names; it remembers the experiments as `name`, and goes on with no others. Returns it, and
+    the Results of each experiment. Raises UsageError if the folder is not theirs."""
+    kind = network.NAMESPACES
+    try:
+        folder = output_folder.OutputFolder(
+            program.from_user(out),
+            {
+                "network": kind,
+                name: [text_format.MessageToString(each.proto) for each in experiments],
+            },
+        )
+        runs = [one for each in experiments for one in matrix.runs(each)]
+        stored = folder.stored(runs, run.is_result)
+    except output_folder.OutputFolderError as error:
+        raise program.UsageError(error) from None
+    predicted = {}
+    for each in experiments:
+        predicted.update(plans.load(kind, each, matrix.runs(each), programs))
+    return folder, measure(kind, experiments, predicted, stored, programs, folder)
 
 
 def measure(kind, experiments, predicted, stored, programs, folder):
