@@ -52,7 +52,6 @@ class ConnectionGate {
   absl::Time next_overdue() const;
 
   Counts counts() const;
-  const Strangers& limits() const { return limits_; }
 
  private:
   struct Unknown {

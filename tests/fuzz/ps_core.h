@@ -68,7 +68,7 @@ class FuzzedPs final : public ReplicaTransport, public AgreementTransport {
   void Report(const ProcessId& decider, const AgreementReport& report,
               AgreementDecider::Answer answer) override;
 
-  // Of workers. `changes`: how many fields are changed at most.
+  // What workers do. `changes` is how many fields are changed at most.
   void Join(uint32_t rank, int changes);
   void Push(uint32_t rank, int changes);
   void Leave(uint32_t rank);
@@ -79,13 +79,13 @@ class FuzzedPs final : public ReplicaTransport, public AgreementTransport {
   GradientChunk GradientOf(const Stream& stream, StoredChunk& chunk);
   void Send(Stream& stream, const GradientChunks& message);
   void CloseStream(Stream& stream);
-  // Of readers.
+  // What readers do.
   void Pull();
   void Snapshot();
   void ReadOn();
   void CheckStats();
   void CheckFinite();  // the parameters, unless the run has failed
-  // Of other shards and the coordinator.
+  // What other shards and the coordinator do.
   void Agree(int changes);
   void Replicate();
   void Confirm();

@@ -78,7 +78,8 @@ std::unique_ptr<RingRun> Start(int workers, int every, const std::string& recove
   return std::make_unique<RingRun>(folder, workers, all, more, flags);
 }
 
-// Of a checkpoint; the very first one may be passed over, if training is fast.
+// What a line about any checkpoint ends with. The very first one may be passed over, if training
+// is fast.
 constexpr char kIsComplete[] = " is complete";
 
 }  // namespace
