@@ -15,8 +15,7 @@ namespace evenshard {
 struct ReplicaMessage {
   ReplicaChunk header = {};  // without `data`
   // Lives as long as `owner`; without one, until the replica has confirmed the message or the
-  // stream has ended. With update.max_norm, data that is not empty ends with ChunkClock::norms
-  // after the change, as little-endian float64.
+  // stream has ended.
   Segments data = {};
   std::shared_ptr<const void> owner = nullptr;
 };

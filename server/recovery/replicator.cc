@@ -17,17 +17,9 @@
 namespace evenshard {
 namespace {
 
-// See ReplicaMessage::data.
-void AppendNorms(const ChunkClock& clock, ReplicaMessage* message) {
-  if (clock.norms.empty() || message->data.empty()) return;
-  struct Owner {
-    std::vector<double> norms;
-    std::shared_ptr<const void> data;
-  };
-  auto owner = std::make_shared<Owner>(Owner{clock.norms, std::move(message->owner)});
-  message->data.emplace_back(reinterpret_cast<const char*>(owner->norms.data()),
-                             owner->norms.size() * sizeof(double));
-  message->owner = std::move(owner);
+void SetNorms(const ChunkClock& clock, ReplicaMessage* message) {
+  if (message->data.empty()) return;
+  message->header.mutable_norms()->Add(clock.norms.begin(), clock.norms.end());
 }
 
 }  // namespace
@@ -183,7 +175,7 @@ std::optional<uint64_t> Replicator::Changed(int index, const StoredChunk& chunk,
   message.data = change.gradient;
   // What a broken stream has of the message must not be freed either.
   message.owner = change.owner == nullptr ? options_.store : change.owner;
-  AppendNorms(clock, &message);
+  SetNorms(clock, &message);
   if (unconfirmed_ == 0 && filled_ == chunks_.size()) heard_ = options_.clock->Now();
   ++unconfirmed_;
   ++state.changes;
@@ -312,7 +304,7 @@ ReplicaMessage Replicator::StateOf(const StoredChunk& chunk) const {
   }
   message.data.emplace_back(bytes->data(), bytes->size());
   message.owner = std::move(bytes);
-  AppendNorms(clock, &message);
+  SetNorms(clock, &message);
   return message;
 }
 

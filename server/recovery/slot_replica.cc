@@ -2,10 +2,11 @@
 
 #include <algorithm>
 #include <cmath>
-#include <cstring>
 #include <utility>
 
+#include "absl/algorithm/container.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "common/base/error_kind.h"
 #include "common/base/status_macros.h"
 #include "common/config/optimizer_arrays.h"
@@ -27,30 +28,15 @@ bool Has(const ChunkClock& clock, const ReplicaChunk& header) {
   return header.iteration() <= clock.iteration;
 }
 
-// Takes the norms off the end of a message's data (ReplicaMessage::data).
-absl::StatusOr<std::vector<double>> TakeNorms(const ReplicaChunk& header, int workers,
-                                              Segments* data) {
-  std::vector<double> norms(workers);
-  size_t left = norms.size() * sizeof(double);
-  if (const size_t bytes = SegmentsSize(*data); bytes < left) {
-    return absl::InvalidArgumentError(absl::StrCat("the data of chunk ", header.chunk(), " has ",
-                                                   bytes, " bytes, and its norms alone need ",
-                                                   left));
+// The norms that come with a message that has data.
+absl::StatusOr<std::vector<double>> NormsOf(const ReplicaChunk& header, int expected) {
+  const auto is_norm = [](double norm) { return std::isfinite(norm) && norm >= 0; };
+  if (header.norms_size() == expected && absl::c_all_of(header.norms(), is_norm)) {
+    return std::vector<double>(header.norms().begin(), header.norms().end());
   }
-  while (left > 0) {
-    absl::Span<const char>& last = data->back();
-    const size_t taken = std::min(left, last.size());
-    left -= taken;
-    std::memcpy(reinterpret_cast<char*>(norms.data()) + left, last.end() - taken, taken);
-    last.remove_suffix(taken);
-    if (last.empty()) data->pop_back();
-  }
-  for (const double norm : norms) {
-    if (std::isfinite(norm) && norm >= 0) continue;
-    return absl::InvalidArgumentError(
-        absl::StrCat("the data of chunk ", header.chunk(), " has the norm ", norm));
-  }
-  return norms;
+  return absl::InvalidArgumentError(absl::StrCat(
+      "a message about chunk ", header.chunk(), " has the norms ",
+      absl::StrJoin(header.norms(), ", "), "; allowed: ", expected, " finite ones from 0"));
 }
 
 }  // namespace
@@ -152,13 +138,10 @@ absl::StatusOr<ReplicaReceipt> SlotReplica::Take(uint64_t view, uint64_t primary
         absl::InvalidArgumentError(absl::StrCat("slot ", slot_, " has no chunk ", header.chunk())));
   }
   StoredChunk& chunk = store_->chunks()[index];
-  Segments data = message.data;
-  std::vector<double> norms;
-  if (!data.empty() && config_.proto().update().max_norm() > 0) {
-    absl::StatusOr<std::vector<double>> taken = TakeNorms(header, config_.workers(), &data);
-    RETURN_IF_ERROR(fatal(taken.status()));
-    norms = *std::move(taken);
-  }
+  const Segments& data = message.data;
+  const bool has_norms = !data.empty() && config_.proto().update().max_norm() > 0;
+  absl::StatusOr<std::vector<double>> norms = NormsOf(header, has_norms ? config_.workers() : 0);
+  RETURN_IF_ERROR(fatal(norms.status()));
   if (!header.is_state()) {
     RETURN_IF_ERROR(fatal(CheckChange(chunk.info(), header, data)));
   }
@@ -167,8 +150,8 @@ absl::StatusOr<ReplicaReceipt> SlotReplica::Take(uint64_t view, uint64_t primary
     Place& place = places_[index];
     RETURN_IF_ERROR(CheckSender(view, primary_incarnation, place.view));
     RETURN_IF_ERROR(fatal(header.is_state()
-                              ? TakeState(chunk, place, header, data, std::move(norms))
-                              : TakeChange(chunk, place, header, data, std::move(norms))));
+                              ? TakeState(chunk, place, header, data, *std::move(norms))
+                              : TakeChange(chunk, place, header, data, *std::move(norms))));
     if (header.has_squared_norm() && header.iteration() > 0) {
       store_->Learn(
           AgreedNorm{.iteration = header.iteration() - 1, .squared = header.squared_norm()});

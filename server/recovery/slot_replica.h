@@ -55,7 +55,6 @@ class SlotReplica {
   };
 
   absl::Status CheckSender(uint64_t view, uint64_t primary_incarnation, uint64_t own_view) const;
-  // In these, `data` is the part of a message that comes before the norms.
   absl::Status CheckChange(const Chunk& chunk, const ReplicaChunk& header,
                            const Segments& data) const;
   absl::Status TakeState(StoredChunk& chunk, Place& place, const ReplicaChunk& header,

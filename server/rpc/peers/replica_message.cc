@@ -19,8 +19,8 @@ using google::protobuf::io::CodedOutputStream;
 
 constexpr uint32_t kDataTag = WireFormatLite::MakeTag(ReplicaChunk::kDataFieldNumber,
                                                       WireFormatLite::WIRETYPE_LENGTH_DELIMITED);
-// The fields before `data` have at most two numbers for each worker.
-constexpr size_t kMaxHeaderBytes = 32 << 10;
+// The fields before `data` have at most four numbers for each worker.
+constexpr size_t kMaxHeaderBytes = 64 << 10;
 
 }  // namespace
 
