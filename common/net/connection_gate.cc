@@ -46,26 +46,26 @@ std::deque<ConnectionGate::Unknown>::iterator ConnectionGate::MostTakenFrom() {
   return absl::c_find_if(unknown_, [&](const Unknown& each) { return of_host[each.host] == most; });
 }
 
-ConnectionGate::Verdict ConnectionGate::Arrive(int connection, const std::string& host,
-                                               absl::Time now) {
-  Verdict verdict;
+bool ConnectionGate::LetsIn(const std::string& host, absl::Time now) {
   const int open = static_cast<int>(known_.size() + unknown_.size());
-  if (open >= limits_.connections() || IsShunned(host, now) || IsTooFast(host, now)) {
-    ++counts_.turned_away;
-    return verdict;
-  }
+  if (open < limits_.connections() && !IsShunned(host, now) && !IsTooFast(host, now)) return true;
+  ++counts_.turned_away;
+  return false;
+}
+
+std::optional<int> ConnectionGate::Arrive(int connection, const std::string& host, absl::Time now) {
+  std::optional<int> pushed_out;
   if (static_cast<int>(unknown_.size()) >= limits_.handshakes()) {
     const auto goes = MostTakenFrom();
-    verdict.pushed_out = goes->connection;
+    pushed_out = goes->connection;
     unknown_.erase(goes);
     ++counts_.pushed_out;
   }
-  verdict.may_stay = true;
   unknown_.push_back({connection, host, now});
   recent_.emplace_back(now, host);
   ++recent_of_[host];
   ++counts_.accepted;
-  return verdict;
+  return pushed_out;
 }
 
 std::deque<ConnectionGate::Unknown>::iterator ConnectionGate::FindUnknown(int connection) {

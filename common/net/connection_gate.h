@@ -32,16 +32,13 @@ class ConnectionGate {
     uint64_t timed_out = 0;
   };
 
-  struct Verdict {
-    bool may_stay = false;
-    std::optional<int> pushed_out;  // another connection, which goes instead
-  };
-
   explicit ConnectionGate(Strangers limits) : limits_(std::move(limits)) {}
 
-  // A connection from `host` at `now`, which never goes back. One that may not stay, or is pushed
-  // out, is not counted as open any more.
-  Verdict Arrive(int connection, const std::string& host, absl::Time now);
+  // Whether one more connection, from `host` at `now`, may come in. `now` never goes back.
+  bool LetsIn(const std::string& host, absl::Time now);
+  // The connection comes in. Returns another one that has to go instead, if there are too
+  // many; it is not counted as open any more. REQUIRES: LetsIn(host, now).
+  std::optional<int> Arrive(int connection, const std::string& host, absl::Time now);
   void BecomeKnown(int connection);
   void End(int connection);
   // For a second nobody comes in from the host of `connection`, which has misbehaved.

@@ -209,22 +209,26 @@ bool TcpListener::AcceptFrom(int listening) {
 void TcpListener::TakeIn(int listening, int connection, const std::string& peer,
                          const std::string& host) {
   absl::Cleanup close_connection = [connection] { close(connection); };
-  const int copy = fcntl(connection, F_DUPFD_CLOEXEC, 0);
-  epoll_event event = {.events = EPOLLRDHUP | EPOLLET, .data = {.fd = copy}};
-  // A connection of which nobody would see the end is not taken.
-  if (copy < 0 || epoll_ctl(epoll_, EPOLL_CTL_ADD, copy, &event) != 0) {
-    if (copy >= 0) close(copy);
-    return;
-  }
   {
     absl::MutexLock lock(&mutex_);
+    const absl::Time now = absl::Now();
+    // First of all, since a flood of connections ends here.
+    if (!gate_.LetsIn(host, now)) {
+      return LogRefusal(
+          absl::StrCat("a connection of ", peer, ": there are too many (limits.strangers)"));
+    }
+    const int copy = fcntl(connection, F_DUPFD_CLOEXEC, 0);
+    epoll_event event = {.events = EPOLLRDHUP | EPOLLET, .data = {.fd = copy}};
+    // A connection of which nobody would see the end is not taken.
+    if (copy < 0 || epoll_ctl(epoll_, EPOLL_CTL_ADD, copy, &event) != 0) {
+      if (copy >= 0) close(copy);
+      return;
+    }
     peer_of_[copy] = peer;
     copy_of_[peer] = copy;
-    asking_.emplace(copy, absl::Now());
-    const ConnectionGate::Verdict verdict = gate_.Arrive(copy, host, absl::Now());
-    if (!verdict.may_stay) return Close(copy, "there are too many (limits.strangers)");
-    if (verdict.pushed_out.has_value()) {
-      Close(*verdict.pushed_out, "others need its place (limits.strangers.handshakes)");
+    asking_.emplace(copy, now);
+    if (const std::optional<int> goes = gate_.Arrive(copy, host, now); goes.has_value()) {
+      Close(*goes, "others need its place (limits.strangers.handshakes)");
     }
   }
   std::move(close_connection).Cancel();

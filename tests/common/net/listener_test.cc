@@ -52,7 +52,7 @@ grpc::StatusCode Call(const std::shared_ptr<grpc::Channel>& channel, const char*
 TEST_CASE("a connection is known by its first call, at every kind of address") {
   const ScratchFolder folder;
   Service service;
-  for (const std::string& host : {"127.0.0.1:0", "[::1]:0"}) {
+  for (const std::string host : {"127.0.0.1:0", "[::1]:0"}) {
     CAPTURE(host);
     const std::unique_ptr<Listener> listener = Start(host, &service);
     const std::string target = absl::StrCat(host.substr(0, host.rfind(':')), ":", listener->port());
