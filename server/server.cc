@@ -110,7 +110,7 @@ absl::Status Server::Listen() {
       CorrectionOf(config.proto()) == Asynchrony::NONE ? 0 : 1 + config.workers();
   const int arrays = std::max(kMaxSlots, config.workers()) + corrections;
   const int chunks = config.proto().recovery().replicas() > 0 ? 1 + arrays : 1;
-  SetServerOptions(config.proto().limits(), chunks, &builder);
+  SetServerOptions(config.proto(), chunks, &builder);
   builder.RegisterService(parameter_service_.get());
   builder.RegisterService(admin_service_.get());
   if (replica_client_ != nullptr) builder.RegisterService(replication_service_.get());

@@ -34,7 +34,7 @@ std::shared_ptr<grpc::Channel> CreateBulkChannel(const std::string& address,
 // Sets the server's options: it limits the size of messages and headers and the number of streams
 // on a connection, refuses compressed messages, and sends keepalive pings. A message may have the
 // data of `chunks` chunks.
-void SetServerOptions(const Limits& limits, int chunks, grpc::ServerBuilder* builder);
+void SetServerOptions(const ClusterConfig& config, int chunks, grpc::ServerBuilder* builder);
 
 }  // namespace evenshard
 

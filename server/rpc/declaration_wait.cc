@@ -96,7 +96,7 @@ absl::StatusOr<std::unique_ptr<DeclarationWait>> DeclarationWait::Start(const Op
   }
   std::unique_ptr<DeclarationWait> wait(new DeclarationWait(options));
   grpc::ServerBuilder builder;
-  SetServerOptions(config.proto().limits(), /*chunks=*/1, &builder);
+  SetServerOptions(config.proto(), /*chunks=*/1, &builder);
   // The chunks of a model that nobody knows say nothing about the size of its declaration.
   builder.SetMaxReceiveMessageSize(GRPC_DEFAULT_MAX_RECV_MESSAGE_LENGTH);
   builder.RegisterService(wait->parameter_service_.get());

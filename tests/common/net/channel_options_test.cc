@@ -22,7 +22,7 @@ class StatsServer final : public Admin::Service {
  public:
   explicit StatsServer(bool with_options) {
     grpc::ServerBuilder builder;
-    if (with_options) SetServerOptions(Limits(), /*chunks=*/1, &builder);
+    if (with_options) SetServerOptions(ClusterConfig(), /*chunks=*/1, &builder);
     int port = 0;
     builder.AddListeningPort("127.0.0.1:0", grpc::InsecureServerCredentials(), &port);
     builder.RegisterService(this);

@@ -170,7 +170,7 @@ absl::Status RingExchange::Listen() {
                      "which chooses one"));
   }
   grpc::ServerBuilder builder;
-  SetServerOptions(config_.proto().limits(), /*chunks=*/1, &builder);
+  SetServerOptions(config_.proto(), /*chunks=*/1, &builder);
   builder.RegisterService(service_.get());
   ASSIGN_OR_RETURN(listener_, Listener::Start(&builder, address, config_.proto(),
                                               absl::StrCat("worker ", options_.rank)));
