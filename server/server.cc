@@ -81,7 +81,8 @@ absl::Status Server::StartHost() {
   ForEachShard([this](Shard& shard) { parameter_service_->Serve(shard); });
   admin_service_ = std::make_unique<AdminService>(&config, host_.get(), options_.shard,
                                                   options_.request_shutdown);
-  replication_service_ = std::make_unique<ReplicationService>(host_.get());
+  replication_service_ =
+      std::make_unique<ReplicationService>(host_.get(), &config.proto().security());
   agreement_service_ = std::make_unique<AgreementService>(host_.get(), &config.proto().security());
   return absl::OkStatus();
 }

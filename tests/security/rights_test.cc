@@ -243,5 +243,22 @@ TEST_CASE("what a slot reports is taken from its primary only") {
   CHECK(code(others, report) == grpc::StatusCode::UNAVAILABLE);
 }
 
+TEST_CASE("what a replica takes is from its slot's primary only") {
+  SecureCluster secure({"recovery={replicas: 1}"});
+  const auto code = [&](const std::string& processes, const std::string& slot,
+                        const std::string& view) {
+    const auto channel = secure.Channel(
+        secure.Caller("shard" + processes, {.names = {"URI:evenshard://run/shard/" + processes}}));
+    return CallAny(channel, "/evenshard.v1.Replication/Replicate", "",
+                   {{kSlotMetadata, slot}, {kViewMetadata, view}, {kIncarnationMetadata, "1"}})
+        .status.error_code();
+  };
+  CHECK(code("1-9", "0", "0") == grpc::StatusCode::PERMISSION_DENIED);
+  CHECK(code("0", "77", "0") == grpc::StatusCode::PERMISSION_DENIED);
+  CHECK(code("0", "4294967295", "0") == grpc::StatusCode::PERMISSION_DENIED);
+  CHECK(code("0", "0", "0") == grpc::StatusCode::UNAVAILABLE);  // there is no replica here
+  CHECK(code("0", "0", "1") == grpc::StatusCode::UNAVAILABLE);
+}
+
 }  // namespace
 }  // namespace evenshard

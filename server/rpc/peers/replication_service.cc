@@ -9,6 +9,7 @@
 #include "common/base/error_kind.h"
 #include "common/base/status_macros.h"
 #include "common/net/status_conversion.h"
+#include "common/security/rights.h"
 #include "common/wire/exchange_metadata.h"
 #include "common/wire/message_slices.h"
 #include "common/wire/metadata_number.h"
@@ -133,6 +134,8 @@ absl::StatusOr<ReplicationService::Receiver*> ReplicationService::NewReceiver(
   ASSIGN_OR_RETURN(const uint32_t slot, MetadataNumber<uint32_t>(context, kSlotMetadata));
   ASSIGN_OR_RETURN(const uint64_t view, MetadataNumber<uint64_t>(context, kViewMetadata));
   ASSIGN_OR_RETURN(const uint64_t primary, MetadataNumber<uint64_t>(context, kIncarnationMetadata));
+  ASSIGN_OR_RETURN(const int process, host_->PrimaryProcess(view, slot));
+  RETURN_IF_ERROR(CheckCaller(context, *security_, {.role = Role::kShard, .index = process}));
   std::shared_ptr<SlotReplica> copy = host_->Copy(static_cast<int>(slot));
   if (copy == nullptr) {
     return absl::UnavailableError(absl::StrCat("this process does not hold the replica of slot ",
