@@ -12,21 +12,25 @@
 #include "common/security/tls_files.h"
 #include "grpcpp/grpcpp.h"
 #include "proto/admin.grpc.pb.h"
+#include "proto/ring.grpc.pb.h"
 
 namespace evenshard {
 namespace {
 
-// Calls `start` at every address, with the request at the same index, and waits for all answers. An
-// address that is an error is the answer itself.
-template <typename Request, typename Response>
+template <typename Service, typename Request, typename Response>
+using Start = void (Service::StubInterface::async_interface::*)(grpc::ClientContext*,
+                                                                const Request*, Response*,
+                                                                std::function<void(grpc::Status)>);
+
+// Calls `start` at every address, where a process of `role` is, with the request at the same index,
+// and waits for all answers. An address that is an error is the answer itself.
+template <typename Service, typename Request, typename Response>
 std::vector<absl::StatusOr<Response>> CallAll(
-    const Config& config, const std::vector<absl::StatusOr<std::string>>& addresses,
+    const Config& config, Role role, const std::vector<absl::StatusOr<std::string>>& addresses,
     const std::vector<Request>& requests, absl::Duration timeout, const std::stop_token& stop,
-    void (Admin::StubInterface::async_interface::*start)(grpc::ClientContext*, const Request*,
-                                                         Response*,
-                                                         std::function<void(grpc::Status)>)) {
+    Start<Service, Request, Response> start) {
   struct Call {
-    std::unique_ptr<Admin::Stub> stub;
+    std::unique_ptr<typename Service::Stub> stub;
     grpc::ClientContext context;
     Response response;
     grpc::Status status;
@@ -39,8 +43,7 @@ std::vector<absl::StatusOr<Response>> CallAll(
       continue;
     }
     Call& call = calls[i];
-    call.stub =
-        Admin::NewStub(CreateChannel(*addresses[i], config.proto(), {.role = Role::kShard}));
+    call.stub = Service::NewStub(CreateChannel(*addresses[i], config.proto(), {.role = role}));
     call.context.set_deadline(absl::ToChronoTime(absl::Now() + timeout));
     (call.stub->async()->*start)(&call.context, &requests[i], &call.response,
                                  [&call, &pending](grpc::Status status) {
@@ -68,14 +71,13 @@ std::vector<absl::StatusOr<Response>> CallAll(
 
 // Calls `start` at every ps process.
 template <typename Request, typename Response>
-std::vector<absl::StatusOr<Response>> CallProcesses(
-    const Config& config, absl::Duration timeout, const std::stop_token& stop,
-    void (Admin::StubInterface::async_interface::*start)(grpc::ClientContext*, const Request*,
-                                                         Response*,
-                                                         std::function<void(grpc::Status)>)) {
+std::vector<absl::StatusOr<Response>> CallProcesses(const Config& config, absl::Duration timeout,
+                                                    const std::stop_token& stop,
+                                                    Start<Admin, Request, Response> start) {
   const std::vector<std::string> addresses = ProcessAddresses(config);
-  return CallAll<Request, Response>(config, {addresses.begin(), addresses.end()},
-                                    std::vector<Request>(addresses.size()), timeout, stop, start);
+  return CallAll<Admin, Request, Response>(
+      config, Role::kShard, {addresses.begin(), addresses.end()},
+      std::vector<Request>(addresses.size()), timeout, stop, start);
 }
 
 }  // namespace
@@ -131,8 +133,17 @@ std::vector<absl::StatusOr<ShardStats>> GetStats(
   for (size_t slot = 0; slot < requests.size(); ++slot) {
     requests[slot].set_slot(static_cast<uint32_t>(slot));
   }
-  return CallAll<GetStatsRequest, ShardStats>(config, primaries, requests, timeout, stop,
-                                              &Admin::StubInterface::async_interface::GetStats);
+  return CallAll<Admin, GetStatsRequest, ShardStats>(
+      config, Role::kShard, primaries, requests, timeout, stop,
+      &Admin::StubInterface::async_interface::GetStats);
+}
+
+std::vector<absl::StatusOr<RingStats>> GetRingStats(const Config& config, absl::Duration timeout) {
+  const auto& addresses = config.proto().ring().address();
+  return CallAll<Ring, RingStatsRequest, RingStats>(
+      config, Role::kWorker, {addresses.begin(), addresses.end()},
+      std::vector<RingStatsRequest>(addresses.size()), timeout, {},
+      &Ring::StubInterface::async_interface::GetStats);
 }
 
 absl::StatusOr<PlannedConfig> WithModel(const PlannedConfig& config, absl::Duration timeout,

@@ -11,6 +11,7 @@
 #include "absl/types/span.h"
 #include "common/placement/planned_config.h"
 #include "proto/admin.pb.h"
+#include "proto/ring.pb.h"
 
 namespace evenshard {
 
@@ -40,6 +41,9 @@ std::vector<absl::StatusOr<std::string>> PrimaryAddresses(const Config& config,
 std::vector<absl::StatusOr<ShardStats>> GetStats(
     const Config& config, const std::vector<absl::StatusOr<std::string>>& primaries,
     absl::Duration timeout, const std::stop_token& stop = {});
+
+// Asks all workers of a ring for their statistics, by rank.
+std::vector<absl::StatusOr<RingStats>> GetRingStats(const Config& config, absl::Duration timeout);
 
 // Returns the config with a model: that of model.from_workers comes from the run, if the config
 // does not have it. Errors: UNAVAILABLE if no process of the run knows the model, with the field

@@ -36,6 +36,7 @@ absl::Span<const MethodRights> AllRights() {
       {"/evenshard.v1.Ring/Fail", {kWorker}},
       {"/evenshard.v1.Ring/Tell", {kWorker}},
       {"/evenshard.v1.Ring/Ask", {kWorker}},
+      {"/evenshard.v1.Ring/GetStats", {kOperator, kReader}},
 
       {"/evenshard.v1.Admin/GetStats", {kOperator, kReader}},
       {"/evenshard.v1.Admin/GetView", {kWorker, kShard, kOperator, kReader}},

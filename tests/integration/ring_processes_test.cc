@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "nlohmann/json.hpp"
 #include "tests/integration/ring_launch.h"
 #include "tests/testing/program.h"
 #include "tests/testing/scratch_folder.h"
@@ -109,6 +110,33 @@ TEST_CASE("a worker of a ring that hangs is named by the one that it passes on t
   }
 }
 
+TEST_CASE("psctl stats asks the workers of a ring, and fails if one does not answer") {
+  const ScratchFolder folder;
+  const auto workers =
+      StartWorkers(folder, 3, {"training.epochs=100000", "training.required_accuracy=0"});
+  workers[0]->WaitFor("epoch ");
+  const auto stats = [&](const std::string& format) {
+    std::vector<std::string> command = {"tools/psctl/psctl", "stats", format,
+                                        absl::StrCat("--config=", kRingConfigFile)};
+    for (const std::string& each : RingOverrides(folder, 3)) command.push_back(each);
+    return Program(command);
+  };
+  Program json = stats("--format=json");
+  CHECK(json.Wait() == 0);
+  INFO(json.output());
+  const auto answers = nlohmann::json::parse(json.output(), nullptr, false)["workers"];
+  REQUIRE(answers.size() == 3);
+  for (const auto& answer : answers) {
+    CHECK(answer["stats"]["iteration"] != "0");
+    CHECK(answer["stats"]["member"] == std::vector<int>{0, 1, 2});
+  }
+  kill(workers[1]->pid(), SIGKILL);
+  for (const auto& worker : workers) worker->Wait();
+  Program table = stats("--format=table");
+  CHECK(table.Wait() == 1);
+  CHECK_THAT(table.output(), Contains("worker 2 (unix:") && Contains(") is unreachable: "));
+}
+
 TEST_CASE("programs that are about shards refuse a ring") {
   const ScratchFolder folder;
   const auto refusal_of = [&](std::vector<std::string> command) {
@@ -121,7 +149,6 @@ TEST_CASE("programs that are about shards refuse a ring") {
   };
   const std::string why = "topology: is RING, which has no shards: each worker has the whole model";
   CHECK_THAT(refusal_of({"server/ps", "--shard=0"}), Contains(why));
-  CHECK_THAT(refusal_of({"tools/psctl/psctl", "stats"}), Contains(why));
   CHECK_THAT(refusal_of({"tools/psctl/psctl", "save", "--out=" + folder.Path("x")}), Contains(why));
   CHECK_THAT(refusal_of({"tools/psctl/psctl", "shutdown"}), Contains(why));
   CHECK_THAT(refusal_of({"tools/launch/launch", "--stats=" + folder.Path("x")}), Contains(why));

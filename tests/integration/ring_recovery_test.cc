@@ -9,7 +9,10 @@
 #include <utility>
 #include <vector>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "absl/time/time.h"
 #include "tests/integration/ring_launch.h"
 #include "tests/testing/program.h"
 #include "tests/testing/scratch_folder.h"
@@ -130,6 +133,29 @@ TEST_CASE(
   CHECK_THAT(run->output(), Contains("[worker 1] "));
   CHECK_THAT(run->output(), !Contains("; starting it again"));
   CHECK_THAT(run->output(), Contains("[launch] the run succeeded"));
+}
+
+TEST_CASE("psctl stats says without whom a ring has gone on") {
+  const auto run = Start(3, 100, "worker_loss: CONTINUE",
+                         {"training.epochs=100000", "training.required_accuracy=0"});
+  run->launch().WaitFor(kIsComplete);
+  run->Signal(1, SIGKILL);
+  Texts command = {"tools/psctl/psctl", "stats", absl::StrCat("--config=", kRingConfigFile)};
+  for (const std::string& each : RingOverrides(run->folder(), 3)) command.push_back(each);
+  int code = -1;
+  std::string report;
+  const absl::Time last = absl::Now() + absl::Seconds(60);
+  while ((code != 0 || !absl::StrContains(report, "left out")) && absl::Now() < last) {
+    Program stats(command);
+    code = stats.Wait();
+    report = stats.output();
+  }
+  INFO(report);
+  CHECK(code == 0);
+  CHECK_THAT(report, Contains("1.sock  left out"));
+  CHECK_THAT(report, Contains("the ring of generation 2 has the workers 0, 2\n"));
+  kill(run->launch().pid(), SIGTERM);
+  run->launch().Wait();
 }
 
 TEST_CASE("a worker of a ring that hangs is killed and replaced") {

@@ -16,6 +16,7 @@
 #include "common/wire/exchange_metadata.h"
 #include "proto/agreement.pb.h"
 #include "proto/parameter_server.pb.h"
+#include "proto/ring.pb.h"
 #include "tests/security/secure_cluster.h"
 
 namespace evenshard {
@@ -78,6 +79,16 @@ std::set<std::string> MethodsOf(const std::shared_ptr<grpc::Channel>& channel) {
   return methods;
 }
 
+// The methods that workers of a ring offer.
+std::set<std::string> RingMethods() {
+  const auto* const ring = RingStats::descriptor()->file()->FindServiceByName("Ring");
+  std::set<std::string> methods;
+  for (int i = 0; i < ring->method_count(); ++i) {
+    methods.insert(absl::StrCat("/", ring->full_name(), "/", ring->method(i)->name()));
+  }
+  return methods;
+}
+
 // A shard with norms to agree on, which offers more services than others.
 std::vector<std::string> Agreeing() {
   return {"update.clip_global_norm=1", "shard=[{address: '127.0.0.1:0'}]"};
@@ -85,10 +96,12 @@ std::vector<std::string> Agreeing() {
 
 TEST_CASE("each method has a row, and each row a method") {
   SecureCluster secure(Agreeing());
-  const std::set<std::string> offered = MethodsOf(
+  std::set<std::string> offered = MethodsOf(
       secure.Channel(secure.Caller("operator", {.names = {"URI:evenshard://run/operator"}})));
+  offered.merge(RingMethods());
   CHECK(offered.contains("/evenshard.v1.ParameterServer/Exchange"));
   CHECK(offered.contains("/evenshard.v1.Agreement/Agree"));
+  CHECK(offered.contains("/evenshard.v1.Ring/Join"));
   CHECK(offered.contains("/grpc.health.v1.Health/Watch"));
   CHECK(offered.contains(kReflection));
   const auto has_row = [](absl::string_view method) {
@@ -101,8 +114,7 @@ TEST_CASE("each method has a row, and each row a method") {
   for (const MethodRights& row : AllRights()) {
     INFO(std::string(row.method));
     // Offered with other configs only.
-    const bool elsewhere = absl::StartsWith(row.method, "/evenshard.v1.Ring/") ||
-                           absl::StartsWith(row.method, "/evenshard.v1.Replication/");
+    const bool elsewhere = absl::StartsWith(row.method, "/evenshard.v1.Replication/");
     CHECK((elsewhere || offered.contains(std::string(row.method))));
     CHECK(!row.roles.empty());
   }
@@ -110,8 +122,9 @@ TEST_CASE("each method has a row, and each row a method") {
 
 TEST_CASE("each kind of caller may call what the table says, and nothing else") {
   SecureCluster secure(Agreeing());
-  std::set<std::string> methods = {"/evenshard.v1.Replication/Replicate", "/evenshard.v1.Ring/Join",
+  std::set<std::string> methods = {"/evenshard.v1.Replication/Replicate",
                                    "/evenshard.v1.Admin/Unknown"};
+  methods.merge(RingMethods());
   methods.merge(MethodsOf(
       secure.Channel(secure.Caller("first", {.names = {"URI:evenshard://run/operator"}}))));
   const std::map<std::string, std::vector<Role>> callers = {

@@ -15,12 +15,11 @@
 #include "common/base/text.h"
 #include "google/protobuf/util/json_util.h"
 #include "nlohmann/json.hpp"
+#include "tools/psctl/report/ring_stats_text.h"
+#include "tools/psctl/report/usage_text.h"
 
 namespace evenshard {
 namespace {
-
-// The longest text in a table that comes from a shard, or from a worker by way of a shard.
-constexpr size_t kCellBytes = 100;
 
 std::string ShardState(const ShardReport& shard) {
   if (!shard.stats.ok()) return "unreachable";
@@ -335,39 +334,47 @@ std::string WorkerTable(const std::map<uint32_t, WorkerSummary>& workers) {
 }
 
 std::string UsageTable(const std::map<uint32_t, WorkerSummary>& workers) {
-  Table table({">worker", ">reported", ">resident", "device", "PCI bus id", ">device memory",
-               ">used by all", ">busy", ">images/s", ">exchange wait"});
+  std::vector<ReportedUsage> usages;
   for (const auto& [rank, worker] : workers) {
-    const bool reported = worker.usage != nullptr;
-    const WorkerUsage usage = reported ? worker.usage->usage() : WorkerUsage();
-    const auto cell = [](bool present, const std::string& text) { return present ? text : "-"; };
-    const bool device = !usage.device().empty();
-    table.AddRow(
-        {absl::StrCat(rank),
-         reported ? absl::StrCat(FormatSeconds(worker.usage->usage_seconds_ago()), " ago") : "-",
-         cell(reported, FormatBytes(usage.resident_bytes())),
-         cell(device, Printable(usage.device(), kCellBytes)),
-         cell(device, Printable(usage.pci_bus_id(), kCellBytes)),
-         cell(device, FormatBytes(usage.device_bytes())),
-         cell(usage.has_device_memory_total_bytes(),
-              absl::StrCat(FormatBytes(usage.device_memory_used_bytes()), " of ",
-                           FormatBytes(usage.device_memory_total_bytes()))),
-         cell(usage.has_device_utilization_percent(),
-              absl::StrCat(usage.device_utilization_percent(), "%")),
-         cell(usage.has_images_per_second(), absl::StrFormat("%.1f", usage.images_per_second())),
-         cell(usage.has_exchange_wait_fraction(), FormatPercent(usage.exchange_wait_fraction()))});
+    ReportedUsage usage = {.worker = rank};
+    if (worker.usage != nullptr) {
+      usage.usage = &worker.usage->usage();
+      usage.seconds_ago = worker.usage->usage_seconds_ago();
+    }
+    usages.push_back(usage);
   }
-  return table.ToString();
+  return UsageText(usages);
+}
+
+template <typename Stats>
+nlohmann::ordered_json EntriesOf(const char* name,
+                                 const std::vector<ProcessReport<Stats>>& processes) {
+  using Json = nlohmann::ordered_json;
+  google::protobuf::util::JsonPrintOptions options;
+  options.always_print_primitive_fields = true;
+  options.preserve_proto_field_names = true;
+
+  Json entries = Json::array();
+  for (size_t i = 0; i < processes.size(); ++i) {
+    const ProcessReport<Stats>& process = processes[i];
+    Json entry = {{name, i}, {"address", process.address}};
+    std::string stats;
+    if (!process.stats.ok()) {
+      entry["error"] = std::string(process.stats.status().message());
+    } else if (google::protobuf::util::MessageToJsonString(*process.stats, &stats, options).ok()) {
+      entry["stats"] = Json::parse(stats, nullptr, /*allow_exceptions=*/false);
+    } else {
+      entry["error"] = "its answer cannot be written as JSON";
+    }
+    entries.push_back(std::move(entry));
+  }
+  return entries;
 }
 
 }  // namespace
 
-bool ClusterReport::complete() const {
-  return std::all_of(shards.begin(), shards.end(),
-                     [](const ShardReport& shard) { return shard.stats.ok(); });
-}
-
 std::string StatsText(const ClusterReport& report, const ClusterReport* earlier) {
+  if (!report.workers.empty()) return RingStatsText(report, earlier);
   const bool any = std::any_of(report.shards.begin(), report.shards.end(),
                                [](const ShardReport& shard) { return shard.stats.ok(); });
   if (!any) return ShardTable(report);
@@ -378,29 +385,15 @@ std::string StatsText(const ClusterReport& report, const ClusterReport* earlier)
 }
 
 std::string StatsJson(const ClusterReport& report, bool one_line) {
-  using Json = nlohmann::ordered_json;
-  google::protobuf::util::JsonPrintOptions options;
-  options.always_print_primitive_fields = true;
-  options.preserve_proto_field_names = true;
-
-  Json shards = Json::array();
-  for (size_t i = 0; i < report.shards.size(); ++i) {
-    const ShardReport& shard = report.shards[i];
-    Json entry = {{"shard", i}, {"address", shard.address}};
-    std::string stats;
-    if (!shard.stats.ok()) {
-      entry["error"] = std::string(shard.stats.status().message());
-    } else if (google::protobuf::util::MessageToJsonString(*shard.stats, &stats, options).ok()) {
-      entry["stats"] = Json::parse(stats, nullptr, /*allow_exceptions=*/false);
-    } else {
-      entry["error"] = "its answer cannot be written as JSON";
-    }
-    shards.push_back(std::move(entry));
+  nlohmann::ordered_json json = {
+      {"time", absl::FormatTime(absl::RFC3339_sec, report.time, absl::UTCTimeZone())}};
+  if (report.workers.empty()) {
+    json["shards"] = EntriesOf("shard", report.shards);
+  } else {
+    json["workers"] = EntriesOf("worker", report.workers);
   }
-  const Json json = {
-      {"time", absl::FormatTime(absl::RFC3339_sec, report.time, absl::UTCTimeZone())},
-      {"shards", std::move(shards)}};
-  return json.dump(one_line ? -1 : 2, ' ', /*ensure_ascii=*/true, Json::error_handler_t::replace) +
+  return json.dump(one_line ? -1 : 2, ' ', /*ensure_ascii=*/true,
+                   nlohmann::ordered_json::error_handler_t::replace) +
          "\n";
 }
 

@@ -27,7 +27,8 @@ constexpr char kUsage[] =
     "[--out=FILE]\n"
     "            [--watch[=SECONDS]]\n\n"
     "Asks every shard for its statistics. The exit code is 1 if a shard does not answer. With\n"
-    "`recovery` in the config, the process that holds the shard by the newest view is asked.\n\n"
+    "`recovery` in the config, the process that holds the shard by the newest view is asked.\n"
+    "Of a ring, which has no shards, every worker is asked.\n\n"
     "`in` and `out` are seen from the shards: gradients in, parameters out. Times are sums over a\n"
     "shard's threads. `repeated` and `skipped` pushes are not among `pushes`; a worker's appear\n"
     "once there are any. `iteration` counts the iterations that a worker has pushed, as its\n"
@@ -40,13 +41,23 @@ constexpr char kUsage[] =
     "`to fill` the chunks that a new replica does not have yet. `checkpoint` is the iteration of\n"
     "the newest one that is complete on disk; under ASYNC checkpoints are numbered instead. `held\n"
     "up` is the time for which updates waited for the writer.\n\n"
-    "JSON is protobuf's mapping of proto/admin.proto, in which 64-bit integers are strings. 1 MB\n"
-    "is 1,000,000 bytes.";
+    "In a ring `sent` and `received` are a worker's sums and parameters, and `waited` is the time\n"
+    "for which it has waited for others, all since it began to form the ring.\n\n"
+    "JSON is protobuf's mapping of proto/admin.proto and proto/ring.proto, in which 64-bit\n"
+    "integers are strings. 1 MB is 1,000,000 bytes.";
 
 constexpr char kClearTerminal[] = "\033[H\033[2J";
 
 ClusterReport Ask(const Config& config, absl::Duration timeout, const Clock& clock) {
   ClusterReport report;
+  if (config.is_ring()) {
+    std::vector<absl::StatusOr<RingStats>> results = GetRingStats(config, timeout);
+    report.time = clock.Now();
+    for (int rank = 0; rank < config.workers(); ++rank) {
+      report.workers.push_back({config.proto().ring().address(rank), std::move(results[rank])});
+    }
+    return report;
+  }
   const std::vector<absl::StatusOr<std::string>> primaries = PrimaryAddresses(config, timeout);
   std::vector<absl::StatusOr<ShardStats>> results = GetStats(config, primaries, timeout);
   report.time = clock.Now();
@@ -108,7 +119,7 @@ int StatsVerb(int argc, const char* const* argv) {
       target.Set(),
       FormatFlag(&format),
       {"out", "FILE", "writes to this file instead of to standard output", &out},
-      {"timeout", "SECONDS", "how long a shard may take to answer; default: 5", &timeout},
+      {"timeout", "SECONDS", "how long a process may take to answer; default: 5", &timeout},
       {"watch", "SECONDS", "repeats until Ctrl-C, by default every 2 s, and adds rates", &watch,
        false, "2"},
   };
@@ -120,7 +131,7 @@ int StatsVerb(int argc, const char* const* argv) {
   if (const absl::Status found = target.Resolve(); !found.ok()) {
     return PrintError(found, kPsctlUsage);
   }
-  const absl::StatusOr<Config> config = LoadWithShards(target);
+  const absl::StatusOr<Config> config = LoadRun(target);
   if (!config.ok()) return PrintError(config.status(), kPsctlUsage);
   if (watch) {
     return Watch(*config, absl::Seconds(*timeout), absl::Seconds(*watch), format == "json");

@@ -18,10 +18,15 @@ absl::Status RunFlags::Resolve() {
   return absl::OkStatus();
 }
 
-absl::StatusOr<Config> LoadWithShards(const RunFlags& flags) {
+absl::StatusOr<Config> LoadRun(const RunFlags& flags) {
   ASSIGN_OR_RETURN(Config config, Config::Load(flags.config, flags.overrides));
-  RETURN_IF_ERROR(config.CheckHasShards());
   RETURN_IF_ERROR(CheckSecurity(config.proto()));
+  return config;
+}
+
+absl::StatusOr<Config> LoadWithShards(const RunFlags& flags) {
+  ASSIGN_OR_RETURN(Config config, LoadRun(flags));
+  RETURN_IF_ERROR(config.CheckHasShards());
   return config;
 }
 

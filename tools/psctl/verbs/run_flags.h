@@ -33,8 +33,11 @@ struct RunFlags {
   absl::Status Resolve();
 };
 
-// Loads the config of a run whose shards a verb asks. Errors: those of Config::Load and
-// Config::CheckHasShards and CheckSecurity.
+// Loads the config of a run whose processes a verb asks. Errors: those of Config::Load and
+// CheckSecurity.
+absl::StatusOr<Config> LoadRun(const RunFlags& flags);
+
+// The same for a verb that asks shards. Errors: also those of Config::CheckHasShards.
 absl::StatusOr<Config> LoadWithShards(const RunFlags& flags);
 
 }  // namespace evenshard

@@ -113,6 +113,11 @@ class RingRound {
     absl::MutexLock lock(&mutex_);
     return assignments_;
   }
+  // The others before that one.
+  uint64_t trained() const {
+    absl::MutexLock lock(&mutex_);
+    return work_.iteration - assignments_;
+  }
 
   // Begins an iteration. Its sums are made in `gradients`, also if this worker does not contribute
   // (kind.skip). Both have Model::buffer_size() floats. With kind.assigned, which can be 0, the one

@@ -100,9 +100,13 @@ void RingExchange::Watch(const std::stop_token& stop) {
   while (clock.SleepUntil(clock.Now() + round_->watch_period(), stop)) {
     CheckTold();
     const std::optional<Stall> stall = round_->CheckProgress(clock.Now());
-    if (!stall.has_value()) continue;
-    options_.on_stall(*stall);
-    if (!stall->missing.empty() && stall->lasted >= round_->limit()) BlamePredecessor(*stall);
+    const bool stands = stall.has_value() && !stall->missing.empty();
+    {
+      absl::MutexLock lock(&mutex_);
+      stall_ = stands ? stall : std::nullopt;
+    }
+    if (stall.has_value()) options_.on_stall(*stall);
+    if (stands && stall->lasted >= round_->limit()) BlamePredecessor(*stall);
   }
 }
 

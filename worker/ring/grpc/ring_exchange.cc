@@ -63,6 +63,7 @@ RingExchange::RingExchange(const Options& options, RingPlan plan)
       successor_(ranks_[(place_ + 1) % ranks_.size()]),
       predecessor_(ranks_[(place_ + ranks_.size() - 1) % ranks_.size()]),
       incarnation_(NewIncarnation()),
+      started_(options.clock->Now()),
       plan_(std::move(plan)),
       notes_(ranks_) {}
 
@@ -129,7 +130,8 @@ void RingExchange::MakeRound() {
                                },
                            .on_note = [this](const RingNote& note) { return TakeNote(note); },
                            .on_news = [this](const absl::Status& news) { Fail(news); },
-                           .on_failure = [this] { SpreadFailure(); }});
+                           .on_failure = [this] { SpreadFailure(); },
+                           .stats = [this] { return Stats(); }});
   on_stop_.emplace(options_.stop, [this] { round_->Fail(absl::CancelledError("told to stop")); });
 }
 
@@ -331,13 +333,13 @@ absl::Status RingExchange::Begin(ExchangeKind kind, absl::Span<const float> push
 }
 
 absl::Status RingExchange::AwaitLayer(int layer) {
-  RETURN_IF_ERROR(round_->AwaitLayer(layer));
+  RETURN_IF_ERROR(Await([&] { return round_->AwaitLayer(layer); }));
   tensors_->Awaited();
   return absl::OkStatus();
 }
 
 absl::Status RingExchange::AwaitAll() {
-  RETURN_IF_ERROR(round_->AwaitAll());
+  RETURN_IF_ERROR(Await([&] { return round_->AwaitAll(); }));
   tensors_->Awaited();
   if (lent_.AwaitAll(round_->limit())) return absl::OkStatus();
   return absl::InternalError("gRPC has not given back memory that was sent");

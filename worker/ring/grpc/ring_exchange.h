@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "absl/base/thread_annotations.h"
+#include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/synchronization/mutex.h"
@@ -150,10 +151,8 @@ class RingExchange final : public ProgramExchange, public RingSender::Handler {
   // NOT_FOUND: no worker joins a ring that is under way.
   absl::StatusOr<StatesByName> TakeState() override;
 
-  // Does nothing, since there is nobody who keeps statistics.
-  absl::Status Report(const WorkerUsage& usage, const std::stop_token& stop) override {
-    return absl::OkStatus();
-  }
+  // Keeps it for GetStats.
+  absl::Status Report(const WorkerUsage& usage, const std::stop_token& stop) override;
 
   // If `outcome` is OK, waits until the successor has received everything, for at most
   // limits.exchange_seconds; otherwise tells both neighbours why the run ends. Then it closes all
@@ -188,6 +187,10 @@ class RingExchange final : public ProgramExchange, public RingSender::Handler {
   // Nobody begins before all have their streams, since one that fails tells its neighbours only.
   absl::Status AwaitRing(absl::Duration patience);
 
+  // Calls one of the round's waits, and counts its time.
+  absl::Status Await(absl::FunctionRef<absl::Status()> wait);
+  // What GetStats answers. May be called from any thread.
+  RingStats Stats() const;
   // Calls CheckProgress once per period until `stop` is requested.
   void Watch(const std::stop_token& stop);
   // Gives the others a note, and returns its number.
@@ -237,6 +240,7 @@ class RingExchange final : public ProgramExchange, public RingSender::Handler {
   const int successor_;  // ranks
   const int predecessor_;
   const uint64_t incarnation_;
+  const absl::Time started_;
   const RingPlan plan_;
   std::unique_ptr<RingPart> part_;
   std::unique_ptr<RingRound> round_;
@@ -259,14 +263,21 @@ class RingExchange final : public ProgramExchange, public RingSender::Handler {
   std::atomic<bool> successor_finished_ = false;
   PendingCount telling_;  // calls that tell the successor of a failure, or a note
 
-  absl::Mutex mutex_;
+  mutable absl::Mutex mutex_;
   struct Untold {
     absl::Time since;
     std::string why;
   };
+  struct Reported {
+    absl::Time time;
+    WorkerUsage usage;
+  };
   std::optional<Untold> untold_ ABSL_GUARDED_BY(mutex_);  // the first note
   bool passes_notes_ ABSL_GUARDED_BY(mutex_) = false;
   std::vector<RingNote> held_notes_ ABSL_GUARDED_BY(mutex_);  // until it does
+  absl::Duration waited_ ABSL_GUARDED_BY(mutex_);             // in all waits that are over
+  std::optional<Stall> stall_ ABSL_GUARDED_BY(mutex_);        // of the present wait
+  std::optional<Reported> reported_ ABSL_GUARDED_BY(mutex_);
 
   std::unique_ptr<RingService> service_;
   std::unique_ptr<Listener> listener_;  // null before Listen and after Leave

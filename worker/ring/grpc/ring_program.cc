@@ -192,7 +192,7 @@ absl::Status RingExchange::CheckOthers() {
   if (others.ok() && giver >= 0) {
     others = absl::FailedPreconditionError(
         absl::StrCat("worker ", giver, " is in a mean() or barrier(), and worker ", options_.rank,
-                     " has begun iteration ", round_->iteration() - round_->assignments(),
+                     " has begun iteration ", round_->trained(),
                      "; allowed: the same calls in the same order in all workers"));
   }
   if (!others.ok()) Fail(others);

@@ -169,6 +169,12 @@ UnaryReactor* RingService::Tell(CallContext* context, const MessageBytes* reques
       });
 }
 
+UnaryReactor* RingService::GetStats(CallContext* context, const MessageBytes* request,
+                                    MessageBytes* response) {
+  return AnswerUnary<RingStatsRequest, RingStats>(
+      context, *request, response, [&](const RingStatsRequest&) { return options_.stats(); });
+}
+
 BidiReactor* RingService::Open(CallContext* context, RingWay way) {
   const absl::StatusOr<uint32_t> worker = MetadataNumber<uint32_t>(*context, kWorkerMetadata);
   const absl::StatusOr<uint64_t> incarnation =

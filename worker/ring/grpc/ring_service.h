@@ -28,7 +28,8 @@ namespace evenshard {
 class RingService final
     : public Ring::WithRawCallbackMethod_Join<Ring::WithRawCallbackMethod_Reduce<
           Ring::WithRawCallbackMethod_Gather<Ring::WithRawCallbackMethod_Fail<
-              Ring::WithRawCallbackMethod_Ask<Ring::WithRawCallbackMethod_Tell<Ring::Service>>>>>> {
+              Ring::WithRawCallbackMethod_Ask<Ring::WithRawCallbackMethod_Tell<
+                  Ring::WithRawCallbackMethod_GetStats<Ring::Service>>>>>>> {
  public:
   struct Options {
     const PlannedConfig* config = nullptr;  // must outlive the service, like every pointer here
@@ -47,6 +48,8 @@ class RingService final
     std::function<void(const absl::Status&)> on_news;
     // The round has refused what it sent.
     std::function<void()> on_failure;
+    // What the worker has done, for operators.
+    std::function<RingStats()> stats;
   };
 
   explicit RingService(const Options& options) : options_(options) {}
@@ -75,6 +78,8 @@ class RingService final
                     MessageBytes* response) override;
   UnaryReactor* Tell(CallContext* context, const MessageBytes* request,
                      MessageBytes* response) override;
+  UnaryReactor* GetStats(CallContext* context, const MessageBytes* request,
+                         MessageBytes* response) override;
   BidiReactor* Reduce(CallContext* context) override { return Open(context, RingWay::kReduce); }
   BidiReactor* Gather(CallContext* context) override { return Open(context, RingWay::kGather); }
 

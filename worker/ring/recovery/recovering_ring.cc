@@ -173,12 +173,13 @@ absl::Status RecoveringRing::Leave(const absl::Status& outcome) {
 }
 
 absl::Status RecoveringRing::SendLeave(const absl::Status& outcome, absl::Duration timeout) {
-  std::shared_ptr<RingExchange> ring;
-  {
-    absl::MutexLock lock(&mutex_);
-    ring = ring_;
-  }
-  return ring == nullptr ? absl::OkStatus() : ring->SendLeave(outcome, timeout);
+  const std::shared_ptr<RingExchange> present = ring();
+  return present == nullptr ? absl::OkStatus() : present->SendLeave(outcome, timeout);
+}
+
+absl::Status RecoveringRing::Report(const WorkerUsage& usage, const std::stop_token& stop) {
+  const std::shared_ptr<RingExchange> present = ring();
+  return present == nullptr ? absl::OkStatus() : present->Report(usage, stop);
 }
 
 TrainingExchange::Traffic RecoveringRing::traffic() const {

@@ -79,9 +79,7 @@ class RecoveringRing final : public TrainingExchange {
     return ring_->ReceiveState(place);
   }
   void OfferState(WorkerState::Make make, absl::FunctionRef<void()> meanwhile) override {}
-  absl::Status Report(const WorkerUsage& usage, const std::stop_token& stop) override {
-    return absl::OkStatus();
-  }
+  absl::Status Report(const WorkerUsage& usage, const std::stop_token& stop) override;
 
   // If `outcome` is OK, cuts the last checkpoint, and waits until all workers have come to the end
   // or the run goes back.
@@ -94,6 +92,11 @@ class RecoveringRing final : public TrainingExchange {
  private:
   explicit RecoveringRing(const Options& options);
 
+  // The present ring, or null between two. May be called from any thread.
+  std::shared_ptr<RingExchange> ring() const {
+    absl::MutexLock lock(&mutex_);
+    return ring_;
+  }
   // Makes the ring of the latest generation, or of a later one if that fails because of a loss.
   absl::Status Form();
   // Makes `options` those of the ring of `view`.
