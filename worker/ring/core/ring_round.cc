@@ -361,10 +361,7 @@ bool RingRound::ReduceHeld() {
   Work work;
   {
     absl::MutexLock lock(&mutex_);
-    const auto has_work = [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
-      return ends_ || !failure_.ok() || !released_.empty() || CanClip();
-    };
-    mutex_.Await(absl::Condition(&has_work));
+    mutex_.Await(absl::Condition(this, &RingRound::ReducesHeld));
     if (ends_ || !failure_.ok()) return false;
     if (CanClip()) {
       summed = summed_.front();

@@ -172,6 +172,11 @@ class RingRound {
   // Waits until a sum that was held can be added, and adds it, or until one of this worker's part
   // can be clipped, and has it updated. Returns false when the round has failed or is to end.
   bool ReduceHeld();
+  // What ReduceHeld waits for, for a caller that must not block.
+  bool HasHeld() const {
+    absl::MutexLock lock(&mutex_);
+    return ReducesHeld();
+  }
   void EndHeld();
 
   // Fails this iteration and every later one. Returns whether it is the first failure, which is
@@ -286,6 +291,9 @@ class RingRound {
   // Whether a sum of this worker's part can be clipped.
   bool CanClip() const ABSL_SHARED_LOCKS_REQUIRED(mutex_) {
     return !summed_.empty() && coefficient_.has_value();
+  }
+  bool ReducesHeld() const ABSL_SHARED_LOCKS_REQUIRED(mutex_) {
+    return ends_ || !failure_.ok() || !released_.empty() || CanClip();
   }
   // The parameters of a segment are there: completes it, and passes them on unless the successor is
   // where they came from.

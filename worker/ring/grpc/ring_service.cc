@@ -7,9 +7,7 @@
 #include "common/base/error_kind.h"
 #include "common/base/status_macros.h"
 #include "common/base/text.h"
-#include "common/placement/declaration.h"
 #include "common/security/rights.h"
-#include "common/wire/chunk_codec.h"
 #include "common/wire/exchange_metadata.h"
 #include "common/wire/metadata_number.h"
 #include "spdlog/spdlog.h"
@@ -22,13 +20,10 @@ constexpr absl::Duration kLookPeriod = absl::Milliseconds(50);
 
 }  // namespace
 
-size_t RingService::streams() const {
-  return 2 * static_cast<size_t>(options_.config->proto().limits().connections());
-}
-
 absl::Status RingService::AwaitPredecessor(absl::Duration timeout, const std::stop_token& stop) {
-  const auto is_there = [this]()
-                            ABSL_SHARED_LOCKS_REQUIRED(mutex_) { return opened_ == streams(); };
+  const auto is_there = [this]() ABSL_SHARED_LOCKS_REQUIRED(mutex_) {
+    return predecessor_.has_opened_all();
+  };
   absl::MutexLock lock(&mutex_);
   for (absl::Duration waited; !is_there(); waited += kLookPeriod) {
     if (stop.stop_requested()) return absl::CancelledError("told to stop");
@@ -43,55 +38,12 @@ absl::Status RingService::AwaitPredecessor(absl::Duration timeout, const std::st
   return absl::OkStatus();
 }
 
-absl::Status RingService::CheckJoin(const RingJoinRequest& join) const {
-  const PlannedConfig& config = *options_.config;
-  const auto differs = [&](absl::string_view what) {
-    return absl::FailedPreconditionError(
-        absl::StrCat("worker ", join.worker(), " has another ", what, " than worker ",
-                     options_.rank, ", allowed: the same config and --set in all workers"));
-  };
-  if (join.protocol_version() != kProtocolVersion || join.plan_version() != kRingPlanVersion) {
-    return absl::FailedPreconditionError(
-        absl::StrCat("worker ", join.worker(), " speaks version ", join.protocol_version(), ".",
-                     join.plan_version(), ", and worker ", options_.rank, " ", kProtocolVersion,
-                     ".", kRingPlanVersion, ", allowed: the same build everywhere"));
-  }
-  const std::string other = DeclarationDifference(config.declaration(), join.declaration());
-  if (!other.empty()) {
-    return absl::FailedPreconditionError(
-        absl::StrCat("worker ", join.worker(), " brings something else than worker ", options_.rank,
-                     ": in worker ", options_.rank, " ", Printable(other),
-                     ", allowed: the same in all workers"));
-  }
-  if (join.config_fingerprint() != config.fingerprint()) return differs("config");
-  if (join.plan_fingerprint() != options_.plan->fingerprint()) return differs("plan");
-  if (join.successor() != static_cast<uint32_t>(options_.rank) ||
-      join.worker() != static_cast<uint32_t>(options_.predecessor)) {
-    return absl::FailedPreconditionError(
-        absl::StrCat("worker ", join.worker(), " looked for worker ", join.successor(),
-                     " here, and this is ", "worker ", options_.rank, ", to which worker ",
-                     options_.predecessor, " passes on: the addresses in `ring` are mixed up"));
-  }
-  if (join.generation() != options_.generation) {
-    return absl::FailedPreconditionError(
-        absl::StrCat("worker ", join.worker(), " is in generation ", join.generation(),
-                     " of the run, and worker ", options_.rank, " in ", options_.generation));
-  }
-  if (join.incarnation() == 0) return absl::InvalidArgumentError("the incarnation is 0");
-  return absl::OkStatus();
-}
-
-absl::StatusOr<RingJoinResponse> RingService::TakeUp(const RingJoinRequest& join) {
-  RETURN_IF_ERROR(CheckJoin(join));
-  RETURN_IF_ERROR(options_.round->failure());
+absl::Status RingService::TakeUp(const RingJoinRequest& join) {
   absl::MutexLock lock(&mutex_);
+  RETURN_IF_ERROR(predecessor_.CheckJoin(join));
+  RETURN_IF_ERROR(options_.round->failure());
   if (is_ended_) return absl::FailedPreconditionError("the worker has ended");
-  if (incarnation_ != 0 && incarnation_ != join.incarnation() && opened_ > 0) {
-    return absl::AlreadyExistsError(
-        absl::StrCat("worker ", options_.predecessor, " has joined already, from another process"));
-  }
-  incarnation_ = join.incarnation();
-  return RingJoinResponse();
+  return predecessor_.TakeUp(join.incarnation());
 }
 
 UnaryReactor* RingService::Join(CallContext* context, const MessageBytes* request,
@@ -101,9 +53,9 @@ UnaryReactor* RingService::Join(CallContext* context, const MessageBytes* reques
       context, *request, response,
       [&](const RingJoinRequest& join) -> absl::StatusOr<RingJoinResponse> {
         RETURN_IF_ERROR(CheckWorker(*context, join.worker()));
-        absl::StatusOr<RingJoinResponse> joined = TakeUp(join);
-        if (joined.ok()) return joined;
-        const std::string refusal = Printable(joined.status().message());
+        const absl::Status joined = TakeUp(join);
+        if (joined.ok()) return RingJoinResponse();
+        const std::string refusal = Printable(joined.message());
         spdlog::warn("refused worker {} from {}: {}", join.worker(), peer, refusal);
         absl::MutexLock lock(&mutex_);
         refusal_ = absl::StrCat("worker ", join.worker(), " was refused: ", refusal);
@@ -116,15 +68,6 @@ absl::Status RingService::CheckWorker(const CallContext& context, uint32_t worke
                      {.role = Role::kWorker, .index = static_cast<int>(worker)});
 }
 
-absl::Status RingService::CheckJoined(uint32_t worker, uint64_t incarnation) const {
-  if (worker == static_cast<uint32_t>(options_.predecessor) && incarnation == incarnation_ &&
-      incarnation != 0) {
-    return absl::OkStatus();
-  }
-  return absl::FailedPreconditionError(
-      absl::StrCat("worker ", worker, " has not joined worker ", options_.rank));
-}
-
 UnaryReactor* RingService::Fail(CallContext* context, const MessageBytes* request,
                                 MessageBytes* response) {
   return AnswerUnary<RingFailure, RingFailureResponse>(
@@ -133,12 +76,9 @@ UnaryReactor* RingService::Fail(CallContext* context, const MessageBytes* reques
         RETURN_IF_ERROR(CheckWorker(*context, failure.worker()));
         {
           absl::MutexLock lock(&mutex_);
-          RETURN_IF_ERROR(CheckJoined(failure.worker(), failure.incarnation()));
+          RETURN_IF_ERROR(predecessor_.Check(failure.worker(), failure.incarnation()));
         }
-        const auto code = static_cast<absl::StatusCode>(failure.code());
-        options_.on_news(
-            absl::Status(code == absl::StatusCode::kOk ? absl::StatusCode::kUnknown : code,
-                         Printable(failure.reason())));
+        options_.on_news(NewsOf(failure));
         return RingFailureResponse();
       });
 }
@@ -162,7 +102,7 @@ UnaryReactor* RingService::Tell(CallContext* context, const MessageBytes* reques
         RETURN_IF_ERROR(CheckWorker(*context, note.worker()));
         {
           absl::MutexLock lock(&mutex_);
-          RETURN_IF_ERROR(CheckJoined(note.worker(), note.incarnation()));
+          RETURN_IF_ERROR(predecessor_.Check(note.worker(), note.incarnation()));
         }
         RETURN_IF_ERROR(options_.on_note(note));
         return RingNoteResponse();
@@ -183,14 +123,10 @@ BidiReactor* RingService::Open(CallContext* context, RingWay way) {
   refused.Update(incarnation.status());
   if (refused.ok()) refused = CheckWorker(*context, *worker);
   absl::MutexLock lock(&mutex_);
-  if (refused.ok()) refused = CheckJoined(*worker, *incarnation);
+  if (refused.ok()) refused = predecessor_.Check(*worker, *incarnation);
   if (refused.ok() && is_ended_) refused = ended_.ok() ? absl::AbortedError("it ends") : ended_;
-  if (refused.ok() && opened_ == streams()) {
-    refused = absl::ResourceExhaustedError(
-        absl::StrCat("worker ", options_.predecessor, " has opened its streams already"));
-  }
+  if (refused.ok()) refused = predecessor_.Open();
   if (!refused.ok()) return new Refused<BidiReactor>(refused);
-  ++opened_;
   const std::shared_ptr<RingReceiver> receiver = RingReceiver::Create(
       {.way = way,
        .held_bytes = static_cast<size_t>(options_.config->proto().limits().held_bytes()),
@@ -214,7 +150,7 @@ void RingService::Done(RingReceiver* receiver, bool was_closed) {
       receivers_.erase(found);
     }
     is_lost = !was_closed && !is_ended_;
-    has_finished = was_closed && !is_ended_ && ++closed_ == streams();
+    has_finished = was_closed && !is_ended_ && predecessor_.Close();
   }
   if (is_lost) options_.on_lost();
   if (has_finished) options_.on_finished();

@@ -18,6 +18,7 @@
 #include "common/placement/planned_config.h"
 #include "common/placement/ring_plan.h"
 #include "proto/ring.grpc.pb.h"
+#include "worker/ring/core/ring_predecessor.h"
 #include "worker/ring/core/ring_round.h"
 #include "worker/ring/grpc/ring_receiver.h"
 
@@ -52,7 +53,13 @@ class RingService final
     std::function<RingStats()> stats;
   };
 
-  explicit RingService(const Options& options) : options_(options) {}
+  explicit RingService(const Options& options)
+      : options_(options),
+        predecessor_({.config = options.config,
+                      .plan = options.plan,
+                      .rank = options.rank,
+                      .predecessor = options.predecessor,
+                      .generation = options.generation}) {}
   // REQUIRES: all RPCs have ended.
   ~RingService() override = default;
 
@@ -86,21 +93,16 @@ class RingService final
   BidiReactor* Open(CallContext* context, RingWay way);
   // Errors: PERMISSION_DENIED unless the caller may be this worker.
   absl::Status CheckWorker(const CallContext& context, uint32_t worker) const;
-  // Errors: why the call's worker is not the one that has joined.
-  absl::Status CheckJoined(uint32_t worker, uint64_t incarnation) const
-      ABSL_SHARED_LOCKS_REQUIRED(mutex_);
-  absl::Status CheckJoin(const RingJoinRequest& join) const;
-  absl::StatusOr<RingJoinResponse> TakeUp(const RingJoinRequest& join);
+  // Errors: those of RingPredecessor; the round's failure; FAILED_PRECONDITION if this worker has
+  // ended.
+  absl::Status TakeUp(const RingJoinRequest& join);
   void Done(RingReceiver* receiver, bool was_closed);
-  size_t streams() const;  // that the predecessor opens
 
   const Options options_;
 
   mutable absl::Mutex mutex_;
-  uint64_t incarnation_ ABSL_GUARDED_BY(mutex_) = 0;  // that has joined, or 0
+  RingPredecessor predecessor_ ABSL_GUARDED_BY(mutex_);
   std::set<std::shared_ptr<RingReceiver>> receivers_ ABSL_GUARDED_BY(mutex_);
-  size_t opened_ ABSL_GUARDED_BY(mutex_) = 0;  // streams of this incarnation so far
-  size_t closed_ ABSL_GUARDED_BY(mutex_) = 0;  // of those, by the predecessor
   absl::Status ended_ ABSL_GUARDED_BY(mutex_);
   bool is_ended_ ABSL_GUARDED_BY(mutex_) = false;
   std::string refusal_ ABSL_GUARDED_BY(mutex_);  // the last one
