@@ -262,7 +262,7 @@ TEST_CASE("a state whose pieces are not what they should be is refused") {
       {{First(10, 8), Piece("12345678"), Piece("123")}, "has 3 bytes, expected 2"},
       {{First(10, 8), Piece("12345678"), Piece("12"), Piece("1")}, "has 1 bytes, expected 0"},
       {{First(10, 0), Piece("1")}, "has 10 bytes in pieces of 0, and 0 of text"},
-      {{First(uint64_t{1} << 63, 8)}, "has -9223372036854775808 bytes in pieces of 8"},
+      {{First(uint64_t{1} << 63, 8)}, "has 9223372036854775808 bytes in pieces of 8"},
       {{First(uint64_t{1} << 60, 8)}, "and there is room for 10"},
   }));
   std::jthread other([&] {

@@ -2,6 +2,7 @@
 
 #include <memory>
 
+#include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "common/base/status_macros.h"
 #include "spdlog/spdlog.h"
@@ -28,6 +29,11 @@ absl::StatusOr<std::vector<double>> MeanCalls::Ask(uint64_t iteration, const std
     const uint64_t view = view_();
     ASSIGN_OR_RETURN(const MeanResponse response, control.Mean(request, ShardControl::kTimeout));
     if (response.complete()) {
+      if (response.value_size() != request.value_size()) {
+        return absl::InternalError(absl::StrCat(control.name(), " gave a mean of ",
+                                                response.value_size(), " values, asked for ",
+                                                request.value_size()));
+      }
       mean.assign(response.value().begin(), response.value().end());
       request.set_is_mean(true);
       *request.mutable_value() = response.value();

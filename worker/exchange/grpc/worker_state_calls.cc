@@ -10,6 +10,7 @@
 #include "common/base/incarnation.h"
 #include "common/base/status_macros.h"
 #include "spdlog/spdlog.h"
+#include "worker/exchange/core/worker_state_arrival.h"
 #include "worker/exchange/grpc/for_each_shard.h"
 
 namespace evenshard {
@@ -20,142 +21,6 @@ constexpr absl::Duration kOfferTimeout = absl::Seconds(1);
 constexpr absl::Duration kCheckPeriod = absl::Milliseconds(250);
 // A transfer of which nothing has moved for so long is given up.
 constexpr absl::Duration kPatience = absl::Seconds(30);
-constexpr int64_t kMostPieceBytes = int64_t{1} << 20;
-
-// Where each part ends, if they lie one after another.
-std::vector<int64_t> EndsOf(const WorkerState::Memory& memory) {
-  std::vector<int64_t> ends;
-  int64_t end = 0;
-  for (const absl::Span<char> part : memory) {
-    ends.push_back(end += static_cast<int64_t>(part.size()));
-  }
-  return ends;
-}
-
-// Calls `take(offset in the range, its memory)` for what [begin, begin + size) has of each part.
-template <typename Take>
-void ForEachPart(const WorkerState::Memory& memory, const std::vector<int64_t>& ends, int64_t begin,
-                 int64_t size, const Take& take) {
-  size_t part = std::upper_bound(ends.begin(), ends.end(), begin) - ends.begin();
-  for (int64_t done = 0; done < size; ++part) {
-    const auto length = static_cast<int64_t>(memory[part].size());
-    const int64_t from = begin + done - (ends[part] - length);
-    const int64_t count = std::min(size - done, length - from);
-    take(done, memory[part].subspan(from, count));
-    done += count;
-  }
-}
-
-// What the slots' messages of one transfer say, and where it goes. Thread-safe.
-class Arrival {
- public:
-  Arrival(int slots, const WorkerState::Place& place) : slots_(slots), place_(place) {}
-
-  // The messages of one slot, in order.
-  class Slot {
-   public:
-    Slot(Arrival* arrival, int slot) : arrival_(*arrival), slot_(slot) {}
-
-    // Waits, if the place is not known yet, until `stop` is requested.
-    absl::Status Take(const WorkerStatePiece& piece, const std::stop_token& stop);
-    // After the last one.
-    absl::Status CheckEnd() const {
-      if (has_begun_ && next_ >= arrival_.total_) return absl::OkStatus();
-      return absl::UnavailableError("the sender of a worker's state has ended early");
-    }
-
-   private:
-    Arrival& arrival_;
-    const int slot_;
-    bool has_begun_ = false;
-    std::string text_;
-    int64_t next_ = 0;  // where the next piece belongs
-  };
-
-  const std::atomic<int64_t>& moved() const { return moved_; }
-
- private:
-  absl::Status Begin(const WorkerStatePiece& first);
-  absl::Status PlaceText(const std::string& text);
-
-  const int slots_;
-  const WorkerState::Place& place_;
-  std::atomic<int64_t> moved_ = 0;  // bytes
-
-  absl::Mutex mutex_;
-  bool is_placed_ ABSL_GUARDED_BY(mutex_) = false;
-  // Constant once they are set: by the first message of any slot, and when the text is placed.
-  int64_t total_ = -1, piece_ = 0, text_bytes_ = 0;
-  WorkerState::Memory memory_;
-  std::vector<int64_t> ends_;
-};
-
-absl::Status Arrival::Begin(const WorkerStatePiece& first) {
-  absl::MutexLock lock(&mutex_);
-  const auto total = static_cast<int64_t>(first.total_bytes());
-  const auto piece = static_cast<int64_t>(first.piece_bytes());
-  const auto text_bytes = static_cast<int64_t>(first.text_bytes());
-  if (total < 0 || piece <= 0 || text_bytes < 0) {
-    return absl::DataLossError(absl::StrCat("a worker's state has ", total, " bytes in pieces of ",
-                                            piece, ", and ", text_bytes, " of text"));
-  }
-  if (total_ < 0) {
-    total_ = total;
-    piece_ = piece;
-    text_bytes_ = text_bytes;
-  }
-  if (total == total_ && piece == piece_ && text_bytes == text_bytes_) return absl::OkStatus();
-  return absl::DataLossError("the slots have passed on states of different sizes");
-}
-
-absl::Status Arrival::PlaceText(const std::string& text) {
-  ASSIGN_OR_RETURN(memory_, place_(text));
-  ends_ = EndsOf(memory_);
-  if (const int64_t own = ends_.empty() ? 0 : ends_.back(); own != total_) {
-    return absl::FailedPreconditionError(
-        absl::StrCat("a worker's state has ", total_, " bytes, and there is room for ", own));
-  }
-  absl::MutexLock lock(&mutex_);
-  is_placed_ = true;
-  return absl::OkStatus();
-}
-
-absl::Status Arrival::Slot::Take(const WorkerStatePiece& piece, const std::stop_token& stop) {
-  if (!std::exchange(has_begun_, true)) {
-    RETURN_IF_ERROR(arrival_.Begin(piece));
-    next_ = arrival_.piece_ * slot_;
-    return slot_ == 0 && arrival_.text_bytes_ == 0 ? arrival_.PlaceText("") : absl::OkStatus();
-  }
-  if (slot_ == 0 && static_cast<int64_t>(text_.size()) < arrival_.text_bytes_) {
-    text_ += piece.text();
-    arrival_.moved_ += static_cast<int64_t>(piece.text().size());
-    const auto size = static_cast<int64_t>(text_.size());
-    if (piece.text().empty() || size > arrival_.text_bytes_) {
-      return absl::DataLossError("the text of a worker's state does not have its size");
-    }
-    return size == arrival_.text_bytes_ ? arrival_.PlaceText(text_) : absl::OkStatus();
-  }
-  {
-    absl::MutexLock lock(&arrival_.mutex_);
-    while (!arrival_.mutex_.AwaitWithTimeout(absl::Condition(&arrival_.is_placed_),
-                                             absl::Milliseconds(50))) {
-      if (stop.stop_requested()) return absl::CancelledError("another slot has failed");
-    }
-  }
-  const int64_t expected = std::clamp<int64_t>(arrival_.total_ - next_, 0, arrival_.piece_);
-  const auto size = static_cast<int64_t>(piece.data().size());
-  if (size == 0 || size != expected) {
-    return absl::DataLossError(
-        absl::StrCat("a piece of a worker's state has ", size, " bytes, expected ", expected));
-  }
-  ForEachPart(arrival_.memory_, arrival_.ends_, next_, size,
-              [&](int64_t offset, absl::Span<char> to) {
-                std::memcpy(to.data(), piece.data().data() + offset, to.size());
-              });
-  next_ += arrival_.piece_ * arrival_.slots_;
-  arrival_.moved_ += size;
-  return absl::OkStatus();
-}
 
 }  // namespace
 
@@ -217,7 +82,7 @@ absl::Status WorkerStateCalls::Receive(uint64_t iteration, const WorkerState::Pl
 
 absl::Status WorkerStateCalls::ReceiveOnce(uint64_t iteration, uint64_t ticket,
                                            const WorkerState::Place& place) {
-  Arrival arrival(options_.config->shards(), place);
+  WorkerStateArrival arrival(options_.config->shards(), place);
   // Keeps the request alive, and hears of the sender's refusal.
   const auto check = [&]() -> absl::Status {
     const std::shared_ptr<ShardControl> control = options_.calls->control();
@@ -229,7 +94,7 @@ absl::Status WorkerStateCalls::ReceiveOnce(uint64_t iteration, uint64_t ticket,
   };
   return AtAllSlots(arrival.moved(), check,
                     [&](ShardControl& control, int number, const std::stop_token& stop) {
-                      Arrival::Slot slot(&arrival, number);
+                      WorkerStateArrival::Slot slot(&arrival, number);
                       RETURN_IF_ERROR(control.ReceiveWorkerState(
                           ticket, [&](const auto& piece) { return slot.Take(piece, stop); }, stop));
                       return slot.CheckEnd();
@@ -246,7 +111,12 @@ bool WorkerStateCalls::Offer(uint64_t iteration, WorkerState::Make make,
       control->OfferWorkerState(offer, kOfferTimeout);
   if (!answer.ok() || answer->ticket() == 0) return answer.ok() && answer->is_awaited();
   offer.set_ticket(answer->ticket());
-  const absl::StatusOr<WorkerState> state = make();
+  absl::StatusOr<WorkerState> state = make();
+  if (state.ok() && state->text.size() > kMostStateTextBytes) {
+    state =
+        absl::InvalidArgumentError(absl::StrCat("the text of its state has ", state->text.size(),
+                                                " bytes, allowed: up to ", kMostStateTextBytes));
+  }
   const absl::Status sent =
       state.ok() ? Send(*control, answer->ticket(), *state, meanwhile) : state.status();
   if (sent.ok()) return true;
@@ -262,7 +132,7 @@ absl::Status WorkerStateCalls::Send(ShardControl& slot_0, uint64_t ticket, const
   const std::vector<int64_t> ends = EndsOf(state.memory);
   const int64_t total = ends.empty() ? 0 : ends.back();
   const int64_t piece_bytes =
-      std::min<int64_t>(kMostPieceBytes, options_.config->proto().limits().chunk_bytes());
+      std::min<int64_t>(kMostStatePieceBytes, options_.config->proto().limits().chunk_bytes());
   std::atomic<int64_t> moved = 0;  // messages
   const auto send = [&](ShardControl& control, int slot, const std::stop_token& stop) {
     bool has_begun = false;
