@@ -1,59 +1,21 @@
 #include "common/net/pull.h"
 
-#include <optional>
-#include <vector>
-
-#include "absl/strings/str_cat.h"
 #include "common/base/status_macros.h"
+#include "common/net/pulled_chunks.h"
 #include "common/net/status_conversion.h"
-#include "common/wire/encoding.h"
 
 namespace evenshard {
 namespace {
 
-// What all chunks that a shard sends must be.
-struct Expected {
-  std::optional<uint64_t> iteration = {};
-  bool may_lack_data = false;
-};
-
-absl::Status CheckChunk(const Plan& plan, int shard, const ParameterChunk& message,
-                        const Expected& must, std::vector<bool>* received) {
-  if (message.chunk() >= plan.chunks().size() || plan.chunks()[message.chunk()].shard != shard) {
-    return absl::DataLossError(
-        absl::StrCat("sent chunk ", message.chunk(), ", which the plan does not give to it"));
-  }
-  if (message.encoding() != FLOAT32) {
-    return absl::DataLossError(absl::StrCat("sent chunk ", message.chunk(), " as ",
-                                            EncodingName(message.encoding()),
-                                            ", expected FLOAT32"));
-  }
-  const size_t expected = plan.chunks()[message.chunk()].size * sizeof(float);
-  if (message.data().size() != expected && !(must.may_lack_data && message.data().empty())) {
-    return absl::DataLossError(absl::StrCat("sent ", message.data().size(), " bytes as chunk ",
-                                            message.chunk(), ", which has ", expected));
-  }
-  if ((*received)[message.chunk()]) {
-    return absl::DataLossError(absl::StrCat("sent chunk ", message.chunk(), " twice"));
-  }
-  (*received)[message.chunk()] = true;
-  return absl::OkStatus();
-}
-
 // Receives what `reader` has, from `shard`.
 absl::Status Receive(grpc::ClientReaderInterface<ParameterChunk>* reader,
                      grpc::ClientContext* context, const Plan& plan, int shard,
-                     const Expected& must,
+                     const PulledChunks::Expected& expected,
                      const std::function<absl::Status(const Chunk&, const ParameterChunk&)>& take) {
-  std::vector<bool> received(plan.chunks().size());
+  PulledChunks chunks(&plan, shard, expected);
   ParameterChunk message;
   while (reader->Read(&message)) {
-    absl::Status status = CheckChunk(plan, shard, message, must, &received);
-    if (status.ok() && must.iteration.value_or(message.iteration()) != message.iteration()) {
-      status =
-          absl::DataLossError(absl::StrCat("sent chunk ", message.chunk(), " of iteration ",
-                                           message.iteration(), ", expected ", *must.iteration));
-    }
+    absl::Status status = chunks.Add(message);
     if (status.ok()) status = take(plan.chunks()[message.chunk()], message);
     if (!status.ok()) {
       context->TryCancel();
@@ -62,10 +24,7 @@ absl::Status Receive(grpc::ClientReaderInterface<ParameterChunk>* reader,
     }
   }
   RETURN_IF_ERROR(FromGrpc(reader->Finish()));
-  for (const uint32_t chunk : plan.chunks_of_shard(shard)) {
-    if (!received[chunk]) return absl::DataLossError(absl::StrCat("did not send chunk ", chunk));
-  }
-  return absl::OkStatus();
+  return chunks.CheckEnd();
 }
 
 }  // namespace

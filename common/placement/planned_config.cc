@@ -7,6 +7,7 @@
 #include "absl/strings/strip.h"
 #include "common/base/hash.h"
 #include "common/base/status_macros.h"
+#include "common/base/text.h"
 #include "common/config/config_contract.h"
 #include "common/config/config_problems.h"
 #include "common/config/config_validation.h"
@@ -69,7 +70,7 @@ absl::StatusOr<PlannedConfig> PlannedConfig::Declared(const Declaration& declara
       has_model() ? DeclaredDifference(proto_.model().from_workers(), declaration.model()) : "";
   if (!difference.empty()) {
     return FieldError("model.from_workers",
-                      absl::StrCat("is another model than the worker's: ", difference,
+                      absl::StrCat("is another model than the worker's: ", Printable(difference),
                                    ", allowed: the same model in all workers"));
   }
   return Make(source_, declaration);

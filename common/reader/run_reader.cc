@@ -18,6 +18,7 @@
 #include "absl/synchronization/mutex.h"
 #include "common/base/error_kind.h"
 #include "common/base/status_macros.h"
+#include "common/base/text.h"
 #include "common/net/channel_options.h"
 #include "common/net/pull.h"
 #include "common/reader/shard_calls.h"
@@ -139,8 +140,9 @@ absl::StatusOr<std::vector<ShardStats>> RunReader::AskShards(Attempt& attempt) {
         static_cast<int>(shard), address,
         absl::IsDeadlineExceeded(status) ? absl::UnavailableError(status.message()) : status));
     if (const std::string& failure = answers[shard]->failure(); !failure.empty()) {
-      return Named(static_cast<int>(shard), address,
-                   absl::FailedPreconditionError(absl::StrCat("the run has failed: ", failure)));
+      return Named(
+          static_cast<int>(shard), address,
+          absl::FailedPreconditionError(absl::StrCat("the run has failed: ", Printable(failure))));
     }
     stats.push_back(*answers[shard]);
   }

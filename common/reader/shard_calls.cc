@@ -7,6 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/synchronization/blocking_counter.h"
 #include "common/base/status_macros.h"
+#include "common/base/text.h"
 #include "common/net/channel_options.h"
 #include "common/net/status_conversion.h"
 #include "common/security/tls_files.h"
@@ -105,25 +106,28 @@ const View* NewestView(absl::Span<const absl::StatusOr<View>> views) {
   return newest;
 }
 
-std::vector<absl::StatusOr<std::string>> PrimaryAddresses(const Config& config,
-                                                          absl::Duration timeout,
-                                                          const std::stop_token& stop) {
+std::vector<absl::StatusOr<std::string>> PrimariesIn(const Config& config,
+                                                     absl::Span<const absl::StatusOr<View>> views) {
   std::vector<absl::StatusOr<std::string>> addresses;
   for (int slot = 0; slot < config.shards(); ++slot) addresses.emplace_back(config.address(slot));
-  if (!config.proto().has_recovery()) return addresses;
-
-  const std::vector<absl::StatusOr<View>> views = GetViews(config, timeout, stop);
   const View* newest = NewestView(views);
   if (newest == nullptr || newest->number() == 0) return addresses;
   for (int slot = 0; slot < config.shards(); ++slot) {
     if (slot < newest->slot_size() && newest->slot(slot).has_primary()) {
-      addresses[slot] = newest->slot(slot).primary().address();
+      addresses[slot] = Printable(newest->slot(slot).primary().address());
     } else {
       addresses[slot] = absl::UnavailableError(
           absl::StrCat("no process is primary of slot ", slot, " (view ", newest->number(), ")"));
     }
   }
   return addresses;
+}
+
+std::vector<absl::StatusOr<std::string>> PrimaryAddresses(const Config& config,
+                                                          absl::Duration timeout,
+                                                          const std::stop_token& stop) {
+  if (!config.proto().has_recovery()) return PrimariesIn(config, {});
+  return PrimariesIn(config, GetViews(config, timeout, stop));
 }
 
 std::vector<absl::StatusOr<ShardStats>> GetStats(

@@ -29,9 +29,13 @@ std::vector<absl::StatusOr<View>> GetViews(const Config& config, absl::Duration 
 // Returns the newest of the views, or nullptr if nobody answered.
 const View* NewestView(absl::Span<const absl::StatusOr<View>> views);
 
-// Returns for each slot the address of its primary, by the newest view that any process follows.
-// Without `recovery`, and where nobody follows a view, it is the address in the config. Errors:
-// UNAVAILABLE for a slot without primary.
+// Returns for each slot the address of its primary, by the newest of the views, in printable text
+// (Printable). Without a view it is the address in the config. Errors: UNAVAILABLE for a slot
+// without primary.
+std::vector<absl::StatusOr<std::string>> PrimariesIn(const Config& config,
+                                                     absl::Span<const absl::StatusOr<View>> views);
+
+// Returns the same by the newest view that any process follows. Without `recovery` nobody does.
 std::vector<absl::StatusOr<std::string>> PrimaryAddresses(const Config& config,
                                                           absl::Duration timeout,
                                                           const std::stop_token& stop = {});

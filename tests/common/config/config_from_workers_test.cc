@@ -119,6 +119,12 @@ TEST_CASE("another model than the file's is refused with what differs") {
   CHECK(absl::IsFailedPrecondition(Valid().Declared(Declare(kTensors)).status()));
 }
 
+TEST_CASE("another model's names are printed as they may be on a terminal") {
+  const PlannedConfig in_file = *Valid(kUndeclared).Declared(Declare({Tensor("w", {64})}));
+  const auto other = in_file.Declared(Declare({Tensor("\x1b[2Jw", {64})}));
+  CHECK(absl::StrContains(other.status().message(), "tensor 0 is w [64], and \\x1b[2Jw [64]"));
+}
+
 TEST_CASE("two declared models differ where one has another tensor, role, layer or more of them") {
   const FromWorkers model = Declare(kTensors).model();
   CHECK(DeclaredDifference(model, model).empty());

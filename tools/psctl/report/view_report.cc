@@ -68,7 +68,7 @@ std::string EventText(const View& view) {
   for (const RecoveryEvent& event : view.event()) {
     absl::StrAppend(
         &text, "  ",
-        absl::FormatTime("%H:%M:%S", absl::FromUnixSeconds(event.unix_seconds()),
+        absl::FormatTime("%H:%M:%S", absl::UnixEpoch() + absl::Seconds(event.unix_seconds()),
                          absl::UTCTimeZone()),
         " UTC  ", Printable(event.what()),
         event.seconds() > 0 ? absl::StrCat(" (held up ", FormatSeconds(event.seconds()), ")") : "",

@@ -215,6 +215,11 @@ TEST_CASE("what has no iteration in common any more is saved as it is, with the 
     cluster.shard(1).Change([](auto* answers) { answers->stats.set_failure("worker 1 was lost"); });
     reason = "the run has failed: worker 1 was lost";
   }
+  SECTION("the run has failed, as it says to whoever prints it") {
+    cluster.shard(1).Change(
+        [](auto* answers) { answers->stats.set_failure("\x1b[2Jall is well"); });
+    reason = "the run has failed: \\x1b[2Jall is well";
+  }
   SECTION("the run fails meanwhile") {
     cluster.shard(1).Change([](auto* answers) {
       answers->snapshot_status =

@@ -53,6 +53,14 @@ ps 2 does not answer: no connection
 )");
 }
 
+TEST_CASE("times that no clock shows are printed all the same") {
+  View view = ViewOf(7);
+  view.set_events(1);
+  view.add_event()->set_what("worker 1 was lost");
+  view.mutable_event(0)->set_unix_seconds(1e300);
+  CHECK(absl::StrContains(ViewText({view}), "infinite-future UTC  worker 1 was lost\n"));
+}
+
 TEST_CASE("psctl view says that a run has no views, or that nobody answers") {
   CHECK(ViewText({View()}) == "no views: the run has no recovery, or has not begun\n");
   const ViewReport silent = {absl::UnavailableError("no connection")};
