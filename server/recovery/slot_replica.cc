@@ -46,10 +46,11 @@ SlotReplica::SlotReplica(const PlannedConfig* config, int slot,
     : config_(*config), slot_(slot), store_(std::move(store)), places_(store_->chunks().size()) {
   for (Place& place : places_) place.is_filled = is_complete;
   if (!is_complete) store_->ForgetAgreed();
-  if (config_.is_synchronous()) return;
   for (StoredChunk& chunk : store_->chunks()) {
     absl::MutexLock lock(&chunk.mutex);
-    chunk.mutable_clock().next_iteration.resize(config_.workers());
+    ChunkClock& clock = chunk.mutable_clock();
+    if (!config_.is_synchronous()) clock.next_iteration.resize(config_.workers());
+    if (config_.proto().update().max_norm() > 0) clock.norms.resize(config_.workers());
   }
 }
 

@@ -18,6 +18,8 @@ constexpr uint64_t kModelSeed = 0xbf58476d1ce4e5b9;
 constexpr uint64_t kHeldSeed = 0xd6e8feb86659fd93;
 // And whether the gradient is clipped by its norm.
 constexpr uint64_t kClipSeed = 0xa0761d6478bd642f;
+// And whether each worker's is limited by those of the others.
+constexpr uint64_t kLimitSeed = 0xe9846af9b1a615d5;
 // And whether gradients travel in blocks with a scale.
 constexpr uint64_t kBitsSeed = 0x8ebc6af09c88c6e3;
 // And whether something happens while some workers have finished and others have not.
@@ -263,6 +265,10 @@ Scenario DrawScenario(uint64_t seed, const Extent& most) {
     absl::StrAppend(&shards, "shard { address: \"127.0.0.1:", 7000 + i, "\" }\n");
   }
   const bool deterministic = scenario.sync && dice.Once(2);
+  // What is scaled down has a sum that depends on the order, which is only known where it is that
+  // of the ranks, or where a gradient is alone.
+  Dice limit_dice(seed ^ kLimitSeed);
+  scenario.limits = (!scenario.sync || deterministic || scenario.quorum) && limit_dice.Once(3);
   scenario.config = absl::StrCat(
       "model {\n  ", scenario.from_workers ? DrawDeclaredModel(model_dice) : DrawModel(dice),
       "\n}\n", "partition { scheme: ",
@@ -276,7 +282,8 @@ Scenario DrawScenario(uint64_t seed, const Extent& most) {
                            : "ASYNC",
       scenario.corrects ? DrawCorrection(stale_dice) : "",
       deterministic ? " deterministic: true" : "", dice.Once(6) ? " clip_value: 0.5" : "",
-      scenario.clips ? absl::StrCat(" clip_global_norm: ", clip_dice.Scale(0.1, 1000)) : "", " }\n",
+      scenario.clips ? absl::StrCat(" clip_global_norm: ", clip_dice.Scale(0.1, 1000)) : "",
+      scenario.limits ? absl::StrCat(" max_norm: ", limit_dice.Scale(1, 1.5)) : "", " }\n",
       "optimizer { kind: ",
       dice.Pick({"SGD", "MOMENTUM", "NESTEROV", "ADAM", "ADAGRAD", "ADAMW", "RMSPROP",
                  "RMSPROP_MOMENTUM", "ADAM_AMSGRAD", "ADAMW_AMSGRAD", "LION"}),

@@ -106,6 +106,7 @@ struct Scenario {
   bool has_checkpoints = false;
   int replicas = 0;
   bool clips = false;         // the mean gradient by its norm
+  bool limits = false;        // each worker's gradient, by the norms of the others'
   bool weighs = false;        // gradients count by weights, as those of local steps do
   bool corrects = false;      // stale gradients
   int iterations = 10;        // 0: the training has epochs

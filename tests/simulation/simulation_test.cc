@@ -49,6 +49,7 @@ TEST_CASE("a run keeps what recovery promises, whatever befalls it") {
   CHECK(coverage.repeats > 1000);
   CHECK(coverage.reads > 10000);
   CHECK(coverage.norms > 100);
+  CHECK(coverage.limited > 10000);
   CHECK(coverage.bounded > 1000);
   CHECK(coverage.dropped > 1000);
   CHECK(coverage.corrected > 10000);

@@ -1,5 +1,5 @@
-// What is checked as it happens. oracle_end.cc has what is checked when the run has succeeded, and
-// oracle_quorum.cc what QUORUM promises.
+// What is checked as it happens. oracle_end.cc has what is checked when the run has succeeded,
+// oracle_quorum.cc what QUORUM promises, and oracle_limit.cc what update.max_norm does.
 
 #include "tests/simulation/oracle/oracle.h"
 
@@ -15,6 +15,12 @@
 namespace evenshard {
 namespace {
 
+// A chunk's clock as a policy has it from the beginning.
+void AddWorkers(const PlannedConfig& config, ChunkClock* clock) {
+  if (!config.is_synchronous()) clock->next_iteration.resize(config.workers());
+  if (config.proto().update().max_norm() > 0) clock->norms.resize(config.workers());
+}
+
 Segments BytesOf(const std::vector<float>& floats) {
   return {{reinterpret_cast<const char*>(floats.data()), floats.size() * sizeof(float)}};
 }
@@ -27,7 +33,7 @@ Oracle::Oracle(const PlannedConfig* config, std::optional<uint64_t> staleness)
     scratch_.push_back(ParameterStore::Create(config_, slot).value());
     for (StoredChunk& chunk : scratch_.back()->chunks()) {
       absl::MutexLock lock(&chunk.mutex);
-      if (!sync_) chunk.mutable_clock().next_iteration.resize(config_.workers());
+      AddWorkers(config_, &chunk.mutable_clock());
       initial_[chunk.info().id] = ChunkState::Of(chunk);
     }
   }
@@ -79,7 +85,7 @@ int Oracle::PrimaryBegan(int process, int slot, const View& view, ParameterStore
   for (StoredChunk& chunk : store.chunks()) {
     absl::MutexLock lock(&chunk.mutex);
     ChunkState state = ChunkState::Of(chunk);
-    if (!sync_) state.clock.next_iteration.resize(config_.workers());
+    AddWorkers(config_, &state.clock);
     instance.chunks[chunk.info().id].first = std::move(state);
   }
   Instance* const before = Newest(instance.generation, slot);
@@ -197,6 +203,7 @@ std::string Oracle::CheckClock(const ChunkState& before, const ChunkState& after
   const std::set<uint32_t> once(change.workers.begin(), change.workers.end());
   if (once.size() != change.workers.size()) return "a worker counts twice";
   ChunkClock expected = before.clock;
+  expected.norms = after.clock.norms;  // see CheckUpdate
   const std::optional<Assignment>& assigned = change.rate.assigned;
   if (!change.gradient.empty()) {
     if (!assigned.has_value() || assigned->array == 0) ++expected.version;
@@ -226,7 +233,7 @@ std::string Oracle::CheckUpdate(const Instance& instance, const StoredChunk& chu
                                 const ChunkState& before, const ChunkState& after, float scale,
                                 ChangeRecord* record) {
   const uint32_t id = chunk.info().id;
-  std::vector<const std::vector<PushRecord>*> candidates;
+  std::vector<std::vector<Counted>> candidates;
   size_t combinations = 1;
   for (const uint32_t rank : record->workers) {
     const auto found = pushes_.find({instance.generation, rank, record->iteration, id});
@@ -234,8 +241,11 @@ std::string Oracle::CheckUpdate(const Instance& instance, const StoredChunk& chu
       return absl::StrCat("worker ", rank, " has not pushed that in ",
                           instance.generation.ToString());
     }
-    candidates.push_back(&found->second);
-    combinations *= found->second.size();
+    std::vector<Counted>& counted = candidates.emplace_back();
+    for (const PushRecord& push : found->second) {
+      AppendCounted(instance.generation, chunk.info(), before.clock, *record, push, &counted);
+    }
+    combinations *= counted.size();
   }
   ParameterStore& scratch = *scratch_[instance.slot];
   StoredChunk& copy = scratch.chunks()[scratch.IndexOf(id)];
@@ -246,16 +256,23 @@ std::string Oracle::CheckUpdate(const Instance& instance, const StoredChunk& chu
   for (size_t combination = 0; combination < std::min<size_t>(combinations, 256); ++combination) {
     std::vector<float> sum(chunk.info().size, 0);
     float weights = 0;
+    int limited = 0;
+    std::vector<double> norms = before.clock.norms;
     record->shares.clear();
     size_t rest = combination;
-    for (const auto* pushes : candidates) {
-      const PushRecord& push = (*pushes)[rest % pushes->size()];
-      rest /= pushes->size();
-      record->shares.push_back(push.share);
-      if (push.skip) continue;
-      weights += push.weight;
-      for (size_t i = 0; i < sum.size(); ++i) sum[i] += push.gradient[i];
+    for (size_t i = 0; i < candidates.size(); ++i) {
+      const Counted& counted = candidates[i][rest % candidates[i].size()];
+      rest /= candidates[i].size();
+      record->shares.push_back(counted.push->share);
+      if (counted.push->skip) continue;
+      weights += counted.push->weight;
+      for (size_t j = 0; j < sum.size(); ++j) sum[j] += counted.gradient[j];
+      limited += counted.is_limited ? 1 : 0;
+      if (counted.norm == 0) continue;
+      double& mean = norms[record->workers[i]];
+      mean = mean == 0 ? counted.norm : mean + (counted.norm - mean) / 16;
     }
+    if (norms != after.clock.norms) continue;
     std::vector<float> arrays = before.arrays;
     arrays.insert(arrays.end(), before.sent.begin(), before.sent.end());
     if (!copy.SetState(before.clock, before.sent_versions, BytesOf(arrays)).ok()) {
@@ -268,6 +285,7 @@ std::string Oracle::CheckUpdate(const Instance& instance, const StoredChunk& chu
       continue;
     }
     if (!ChunkState::Of(copy).HasBitsOf(after)) continue;
+    coverage_.limited += limited;
     if (is_clipped && weights > 0) {
       record->coefficient = double{scale} / mean;
       for (const float element : sum) record->squares += std::pow(double{mean * element}, 2);
@@ -278,10 +296,10 @@ std::string Oracle::CheckUpdate(const Instance& instance, const StoredChunk& chu
     }
     const bool is_corrected =
         copy.sent().are_kept() && weights > 0 && !record->rate.assigned.has_value();
-    return is_corrected ? CheckSent(before, *record, (*candidates[0])[combination], copy.sent())
+    return is_corrected ? CheckSent(before, *record, *candidates[0][combination].push, copy.sent())
                         : "";
   }
-  return "the workers' gradients give other bits";
+  return "the workers' gradients give other bits, or other means of their norms";
 }
 
 void Oracle::CopyConfirmed(int primary, StoredChunk& chunk) {
@@ -436,6 +454,14 @@ void Oracle::ViewBegan(const View& view, bool reads_newest) {
     }
   }
   worker_sets_[Generation(view.generation())] = view.worker_set();
+  if (config_.proto().update().max_norm() > 0) {
+    View workers;
+    *workers.mutable_worker_set() = view.worker_set();
+    *workers.mutable_worker() = view.worker();
+    std::vector<View>& views = views_[Generation(view.generation())];
+    const std::string text = workers.SerializeAsString();
+    if (views.empty() || views.back().SerializeAsString() != text) views.push_back(workers);
+  }
   if (!origins_.emplace(Generation(view.generation()), std::nullopt).second) return;
   if (!reads_newest || view.checkpoint() == newest) return;
   Violated(absl::StrCat(Generation(view.generation()).ToString(), " begins from \"",
@@ -459,6 +485,7 @@ void Coverage::Add(const Coverage& other) {
   mixed += other.mixed;
   forgotten += other.forgotten;
   norms += other.norms;
+  limited += other.limited;
   bounded += other.bounded;
   dropped += other.dropped;
   corrected += other.corrected;
@@ -466,15 +493,15 @@ void Coverage::Add(const Coverage& other) {
 }
 
 std::string Coverage::ToString() const {
-  return absl::StrCat(changes, " changes of chunks, of which ", lost_changes,
-                      " were lost unacknowledged; ", takeovers, " takeovers, ", handovers,
-                      " handovers; ", confirmed, " messages to copies; ", checkpoints,
-                      " checkpoints, ", restored, " slots restored, ", begun_anew,
-                      " times begun anew; ", losses, " workers left, ", joins, " joined; ", repeats,
-                      " pushes repeated, ", reads, " chunks read, ", mixed,
-                      " iterations with parts updated already, ", norms, " norms, ", bounded,
-                      " bounds of staleness, ", dropped, " pushes dropped, ", corrected,
-                      " stale gradients corrected, ", uncorrected, " not");
+  return absl::StrCat(
+      changes, " changes of chunks, of which ", lost_changes, " were lost unacknowledged; ",
+      takeovers, " takeovers, ", handovers, " handovers; ", confirmed, " messages to copies; ",
+      checkpoints, " checkpoints, ", restored, " slots restored, ", begun_anew,
+      " times begun anew; ", losses, " workers left, ", joins, " joined; ", repeats,
+      " pushes repeated, ", reads, " chunks read, ", mixed,
+      " iterations with parts updated already, ", norms, " norms, ", limited,
+      " limited gradients, ", bounded, " bounds of staleness, ", dropped, " pushes dropped, ",
+      corrected, " stale gradients corrected, ", uncorrected, " not");
 }
 
 }  // namespace evenshard

@@ -39,6 +39,7 @@ struct Coverage {
   int mixed = 0;         // iterations that a worker repeats with some chunks updated already
   int forgotten = 0;     // times that a worker went on without the residual of error feedback
   int norms = 0;         // iterations whose norm was that of the gradients
+  int limited = 0;       // gradients that were scaled down, since their norm was too large
   int dropped = 0;       // pushes of which a worker was told that they do not count
   int bounded = 0;       // answers of which SSP promises that they have others' updates
   int corrected = 0;     // stale gradients that were corrected
@@ -148,6 +149,19 @@ class Oracle {
   std::string CheckUpdate(const Instance& instance, const StoredChunk& chunk,
                           const ChunkState& before, const ChunkState& after, float scale,
                           ChangeRecord* record);
+  // A push as it counts in an update: with update.max_norm it may have been scaled down, to `norm`,
+  // which goes into its worker's mean.
+  struct Counted {
+    const PushRecord* push = nullptr;
+    std::vector<float> gradient = {};
+    double norm = 0;
+    bool is_limited = false;
+  };
+  // Appends how a worker's push may count in a change of a chunk that was at `before`. There are
+  // several ways only if the views of the time do not agree on who has a say.
+  void AppendCounted(GenerationId generation, const Chunk& chunk, const ChunkClock& before,
+                     const ChangeRecord& record, const PushRecord& push,
+                     std::vector<Counted>* counted) const;
   // With a correction: returns what is wrong with what the worker of a change is said to have read.
   std::string CheckSent(const ChunkState& before, const ChangeRecord& record,
                         const PushRecord& push, const SentParameters& sent);
@@ -183,6 +197,9 @@ class Oracle {
   std::set<std::pair<GenerationId, uint32_t>> left_;
   // The worker sets of each generation, as its latest view says them.
   std::map<GenerationId, WorkerSetHistory> worker_sets_;
+  // update.max_norm: what the views of each generation say of the workers, by which follows who has
+  // a say in a bound.
+  std::map<GenerationId, std::vector<View>> views_;
   View view_;  // the latest
   // The views in which a slot was handed over by a primary that had been asked for it and holds the
   // replica since then, by generation and slot.
