@@ -65,6 +65,49 @@ float Decrease(const PlannedConfig& config, const std::vector<float>& start,
 
 }  // namespace
 
+TEST_CASE("a gradient that is carried is limited by what it counts for") {
+  const UnixShards shards(2);
+  TestCluster cluster(
+      MustParse(kSmallConfig, Overrides(shards, 3, 2, {"update.late=CARRY", "update.max_norm=2"})));
+  Worker fast(cluster, 0), other(cluster, 1), slow(cluster, 2);
+  const auto together = [](Worker& a, Worker& b) {
+    absl::Status pushed;
+    std::thread thread([&] { pushed = b.Push(1); });
+    REQUIRE(a.Push(1).ok());
+    thread.join();
+    REQUIRE(pushed.ok());
+  };
+  const auto limited = [&](int rank) {
+    return cluster.server(0).shard().Stats().worker(rank).limited_pushes();
+  };
+  const auto drop = [](Worker& worker, float value) {
+    REQUIRE(worker.Push(value).ok());
+    REQUIRE(worker.exchange->is_behind());
+    REQUIRE(worker.CatchUp().ok());
+  };
+  const std::vector<float> start = cluster.Parameters();
+  for (int i = 0; i < 3; ++i) together(fast, other);
+  CHECK(Decrease(cluster.config(), start, cluster.Parameters()) == Approx(3));
+
+  // Its next push brings two gradients of the usual size, and counts as two.
+  drop(slow, 1);
+  together(fast, slow);
+  CHECK(limited(2) == 0);
+  CHECK(Decrease(cluster.config(), start, cluster.Parameters()) == Approx(4));
+
+  // 101 for two, where twice the usual norm is allowed: what counts is 4 for two, beside 1.
+  drop(other, 100);
+  together(fast, other);
+  CHECK(limited(1) == cluster.server(0).shard().Stats().chunks());
+  CHECK(Decrease(cluster.config(), start, cluster.Parameters()) == Approx(4 + 5.0 / 3));
+
+  // What was limited is not carried on.
+  drop(slow, 1);
+  together(fast, slow);
+  CHECK(limited(0) + limited(2) == 0);
+  CHECK(Decrease(cluster.config(), start, cluster.Parameters()) == Approx(5 + 5.0 / 3));
+}
+
 TEST_CASE("a late worker is told that it was dropped, and goes on where the run is") {
   const std::string more =
       GENERATE("exchange.schedule=FULL", "exchange.schedule=SEQUENTIAL", "partition.scheme=STRIPED",

@@ -4,8 +4,11 @@
 #include <algorithm>
 #include <catch2/catch.hpp>
 #include <cmath>
+#include <iterator>
+#include <limits>
 #include <map>
 #include <memory>
+#include <numeric>
 #include <string>
 #include <thread>
 #include <vector>
@@ -35,6 +38,12 @@ struct Gradients {
   std::map<int, std::vector<int64_t>> broken = {};  // iterations, by rank
   // By rank, how long each pass takes.
   std::vector<absl::Duration> takes = {};
+  // Of worker 2, the gradients from this iteration on are a thousand times as large.
+  int64_t huge_from = std::numeric_limits<int64_t>::max();
+
+  double Scale(int rank, int64_t iteration) const {
+    return rank == 2 && iteration >= huge_from ? 1000 : 1;
+  }
 };
 
 class PullingBackend final : public ComputeBackend {
@@ -53,7 +62,8 @@ class PullingBackend final : public ComputeBackend {
     for (const Tensor& tensor : model_.tensors()) {
       for (int64_t i = tensor.offset; i < tensor.offset + tensor.size; ++i) {
         const double from = gradients_.is_constant ? 0 : parameters[i];
-        gradients[i] = static_cast<float>(from - Target(rank_, iteration, i));
+        gradients[i] = static_cast<float>(gradients_.Scale(rank_, iteration) *
+                                          (from - Target(rank_, iteration, i)));
       }
     }
     const auto broken = gradients_.broken.find(rank_);
@@ -82,6 +92,7 @@ struct Outcome {
   std::vector<float> parameters;
   std::vector<std::vector<int64_t>> passes;  // by rank, the iterations in order
   uint64_t bytes_in = 0;                     // of the answers to worker 0
+  std::vector<uint64_t> limited;             // by rank, pushes of chunks
 };
 
 Outcome Run(const PlannedConfig& config, const Gradients& gradients = {}) {
@@ -116,6 +127,13 @@ Outcome Run(const PlannedConfig& config, const Gradients& gradients = {}) {
   for (std::thread& thread : threads) thread.join();
   RequireAllOk(results);
   outcome.parameters = cluster.Parameters();
+  outcome.limited.resize(config.workers());
+  for (int shard = 0; shard < config.shards(); ++shard) {
+    const ShardStats stats = cluster.server(shard).shard().Stats();
+    for (const WorkerStats& worker : stats.worker()) {
+      outcome.limited[worker.worker()] += worker.limited_pushes();
+    }
+  }
   return outcome;
 }
 
@@ -168,6 +186,30 @@ void RoundUpdates(const PlannedConfig& config, const Values& before, Values& aft
   }
 }
 
+// Scales each chunk of what the workers' rounds have changed down, as update.max_norm says. `means`
+// are those of the norms before, by chunk and rank.
+void Limit(const PlannedConfig& config, std::vector<Values>& changes, std::vector<Values>& means) {
+  means.resize(config.plan().chunks().size(), Values(changes.size()));
+  for (const Chunk& chunk : config.plan().chunks()) {
+    Values& of_chunk = means[chunk.id];
+    Values known;
+    std::copy_if(of_chunk.begin(), of_chunk.end(), std::back_inserter(known),
+                 [](double mean) { return mean > 0; });
+    std::sort(known.begin(), known.end());
+    const double bound = known.empty()
+                             ? std::numeric_limits<double>::infinity()
+                             : config.proto().update().max_norm() * known[(known.size() - 1) / 2];
+    for (size_t rank = 0; rank < changes.size(); ++rank) {
+      double* const change = changes[rank].data() + chunk.model_offset;
+      const double norm = std::sqrt(std::inner_product(change, change + chunk.size, change, 0.0));
+      for (int64_t i = 0; norm > bound && i < chunk.size; ++i) change[i] *= bound / norm;
+      const double noted = std::min(norm, bound);
+      double& mean = of_chunk[rank];
+      mean = mean == 0 ? noted : mean + (noted - mean) / 16;
+    }
+  }
+}
+
 // DiLoCo (Douillard et al. 2023, algorithm 1) and its streaming form (2025, algorithm 2), by all
 // workers together and one element after another. `passes` has the iterations of each worker.
 Values Reference(const PlannedConfig& config, const std::vector<std::vector<int64_t>>& passes,
@@ -179,6 +221,7 @@ Values Reference(const PlannedConfig& config, const std::vector<std::vector<int6
   const std::vector<float> initial = TestCluster(config).Parameters();
   Values global(initial.begin(), initial.end());
   Values velocity(global.size()), residual(global.size());
+  std::vector<Values> means;
   std::vector<Values> own(config.workers(), global);
   std::vector<Inner> inner(config.workers(),
                            {.is_adamw = local.optimizer().kind() == OptimizerConfig::ADAMW,
@@ -217,7 +260,8 @@ Values Reference(const PlannedConfig& config, const std::vector<std::vector<int6
       Values gradient(global.size());
       for (size_t i = 0; i < gradient.size(); ++i) {
         if (fragment_of[i] < 0) continue;
-        gradient[i] = (gradients.is_constant ? 0 : own[rank][i]) - Target(rank, iteration, i);
+        gradient[i] = gradients.Scale(rank, iteration) *
+                      ((gradients.is_constant ? 0 : own[rank][i]) - Target(rank, iteration, i));
       }
       inner[rank].Step(gradient, own[rank]);
     }
@@ -227,6 +271,11 @@ Values Reference(const PlannedConfig& config, const std::vector<std::vector<int6
           end == length ? end - 1 : end - steps + (f + 1) * steps / count - 1;
       if (iteration != pushed_after) continue;
       used_at[f] = iteration + 1 + local.overlap_steps();
+      std::vector<Values> changes = own;
+      for (Values& change : changes) {
+        for (size_t i = 0; i < change.size(); ++i) change[i] = global[i] - change[i];
+      }
+      if (config.proto().update().max_norm() > 0) Limit(config, changes, means);
       Values mean(global.size());
       double weights = 0;
       for (int rank = 0; rank < config.workers(); ++rank) {
@@ -239,7 +288,7 @@ Values Reference(const PlannedConfig& config, const std::vector<std::vector<int6
         }
         if (count > 1) taken = 1;
         weights += taken;
-        for (size_t i = 0; i < mean.size(); ++i) mean[i] += taken * (global[i] - own[rank][i]);
+        for (size_t i = 0; i < mean.size(); ++i) mean[i] += taken * changes[rank][i];
       }
       const Values before = global;
       for (size_t i = 0; i < mean.size(); ++i) {
@@ -312,6 +361,20 @@ TEST_CASE("updates that are rounded are the same at shards and workers, and lose
     bytes += EncodedBytes(config.AnswerEncoding(chunk), chunk.size);
   }
   CHECK(outcome.bytes_in == 12 * bytes);
+}
+
+TEST_CASE("what a round has changed is limited as a whole, whatever its steps count for") {
+  const std::string schedule = GENERATE("BACKWARD", "FULL");
+  const PlannedConfig config =
+      LocalConfig("steps: 4 optimizer { kind: SGD learning_rate: 0.1 }",
+                  {"workers=3", "training={iterations: 24}", "exchange.schedule=" + schedule,
+                   "update={policy: SYNC max_norm: 2 non_finite: SKIP}"});
+  // From the third round on worker 2's are limited; worker 0 has one step in the fourth.
+  const Gradients gradients = {.broken = {{0, {12, 13, 15}}}, .huge_from = 8};
+  const Outcome outcome = Run(config, gradients);
+  CHECK(LargestDifference(outcome.parameters, Reference(config, outcome.passes, gradients)) <
+        kRounding);
+  CHECK(outcome.limited[2] == 4 * config.plan().chunks().size());
 }
 
 TEST_CASE("one worker with an outer rate of 1 trains as without local steps") {
