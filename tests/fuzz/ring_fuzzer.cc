@@ -4,7 +4,7 @@
 // ring whose messages were as they should be trains to the bits of one that nobody disturbed; any
 // other one may end with a reason.
 //
-// The first byte of the input selects the config.
+// The input first selects the config, and whether messages may be wrong at all.
 
 #include <algorithm>
 #include <cstddef>
@@ -45,8 +45,8 @@ constexpr char kConfig[] = R"(
     tensor { name: "frozen" shape: 90 layer: "frozen" role: BUFFER }
   } }
   topology: RING workers: 3 update { policy: SYNC }
-  limits { chunk_bytes: 128 connections: 2 }
-  ring { bucket_bytes: 512 first_bucket_bytes: 256
+  limits { chunk_bytes: 256 connections: 2 }
+  ring { bucket_bytes: 1024 first_bucket_bytes: 512
          address: "unix:r0" address: "unix:r1" address: "unix:r2" })";
 constexpr char kNetwork[] = R"(
   model { input { channels: 9 height: 1 width: 1 }
@@ -54,8 +54,8 @@ constexpr char kNetwork[] = R"(
           layer { name: "fc2" linear { out_features: 5 } } }
   topology: RING workers: 3 update { policy: SYNC }
   training { iterations: 3 } compute { backend: EMULATED }
-  limits { chunk_bytes: 128 connections: 2 }
-  ring { bucket_bytes: 512 first_bucket_bytes: 256
+  limits { chunk_bytes: 256 connections: 2 }
+  ring { bucket_bytes: 1024 first_bucket_bytes: 512
          address: "unix:r0" address: "unix:r1" address: "unix:r2" })";
 
 struct FuzzedRing {
@@ -108,6 +108,8 @@ class Ring {
   void Receive(const Sent& sent, int to);
   static int After(int rank) { return (rank + 1) % kWorkers; }
 
+  // All that a worker has to send one way comes to its successor. Returns whether there was any.
+  bool Drain(int rank, RingWay way);
   // Everything travels, and all workers work, until nothing moves any more.
   void GoOn();
   // What a program, a watcher and a neighbour ask a worker.
@@ -293,6 +295,17 @@ void Ring::Receive(const Sent& sent, int to) {
        [&](const auto& chunk) { return worker.round->TakeReduced(chunk, owner); });
 }
 
+bool Ring::Drain(int rank, RingWay way) {
+  bool any = false;
+  for (int stream = 0; stream < kStreams; ++stream) {
+    while (const std::optional<Sent> sent = Take(rank, way, stream)) {
+      Receive(*sent, After(rank));
+      any = true;
+    }
+  }
+  return any;
+}
+
 void Ring::GoOn() {
   for (bool moved = true; moved;) {
     moved = false;
@@ -305,14 +318,7 @@ void Ring::GoOn() {
       Work(rank);
       moved |= has_held || iteration != round.iteration() || is_begun != round.is_begun() ||
                unpushed != workers_[rank]->unpushed.size();
-      for (const RingWay way : {RingWay::kReduce, RingWay::kGather}) {
-        for (int stream = 0; stream < kStreams; ++stream) {
-          while (const std::optional<Sent> sent = Take(rank, way, stream)) {
-            Receive(*sent, After(rank));
-            moved = true;
-          }
-        }
-      }
+      for (const RingWay way : {RingWay::kReduce, RingWay::kGather}) moved |= Drain(rank, way);
     }
   }
 }
@@ -429,48 +435,52 @@ std::string Varied(FuzzedDataProvider& input, const std::string& bytes) {
 }
 
 void Run(FuzzedDataProvider& input) {
-  constexpr int kMostSteps = 300;
+  constexpr int kMostSteps = 500;
   constexpr size_t kMostKept = 24;
   const FuzzedRing& config =
       FuzzedRings()[input.ConsumeIntegralInRange<size_t>(0, FuzzedRings().size() - 1)];
   const std::vector<float>& expected = Undisturbed(&config);
+  // Otherwise they only come twice, and in any order of the streams.
+  const bool may_alter = input.ConsumeBool();
   Ring ring(&config);
   std::deque<Sent> kept;  // that have travelled
   bool is_altered = false;
+  bool is_repeated = false;
   for (int step = 0; step < kMostSteps && input.remaining_bytes() > 0; ++step) {
     const int rank = input.ConsumeIntegralInRange(0, kWorkers - 1);
     const int what = input.ConsumeIntegralInRange(0, 15);
     if (what < 4) {
-      ring.Work(rank);
+      for (int i = 0; i <= what; ++i) ring.Work(rank);
     } else if (what == 4) {
       ring.Look(rank, input);
     } else if (what == 5) {
       ring.Say(rank, input);
     } else if (what == 6) {
-      ring.GoOn();
+      ring.Drain(rank, input.ConsumeBool() ? RingWay::kReduce : RingWay::kGather);
     } else if (what == 7) {  // once more, to the same worker or to another one
       if (kept.empty()) continue;
       const Sent& again = kept[input.ConsumeIntegralInRange<size_t>(0, kept.size() - 1)];
-      const int to = input.ConsumeBool() ? Ring::After(again.from) : rank;
+      const int to = may_alter && input.ConsumeBool() ? rank : Ring::After(again.from);
       is_altered |= to != Ring::After(again.from);
+      is_repeated = true;
       ring.Receive(again, to);
     } else {
-      const RingWay way = input.ConsumeBool() ? RingWay::kReduce : RingWay::kGather;
       std::optional<Sent> sent;
-      for (int stream = 0; stream < kStreams && !sent.has_value(); ++stream) {
-        sent = ring.Take(rank, way, (stream + step) % kStreams);
+      for (int i = 0; i < 2 * kStreams && !sent.has_value(); ++i) {
+        const int stream = (i + what) % (2 * kStreams);
+        sent = ring.Take(rank, static_cast<RingWay>(stream % 2), stream / 2);
       }
       if (!sent.has_value()) continue;
       kept.push_back(*sent);
       if (kept.size() > kMostKept) kept.pop_front();
-      if (what >= 14) {
+      if (what >= 14 && may_alter) {
         is_altered = true;
         if (what == 15 && !sent->bytes.empty()) {
           sent->bytes[input.ConsumeIntegralInRange<size_t>(0, sent->bytes.size() - 1)] =
               static_cast<char>(input.ConsumeIntegral<uint8_t>());
         } else {
-          sent->bytes = way == RingWay::kReduce ? Varied<GradientChunks>(input, sent->bytes)
-                                                : Varied<ParameterChunks>(input, sent->bytes);
+          sent->bytes = sent->way == RingWay::kReduce ? Varied<GradientChunks>(input, sent->bytes)
+                                                      : Varied<ParameterChunks>(input, sent->bytes);
         }
       }
       ring.Receive(*sent, Ring::After(rank));
@@ -479,7 +489,10 @@ void Run(FuzzedDataProvider& input) {
   }
   ring.GoOn();
   ring.Check();
-  if (is_altered || ring.HasFailed()) return;
+  if (is_altered) return;
+  Require(is_repeated || !ring.HasFailed(),
+          "messages that come once, and as they were, fail no ring");
+  if (ring.HasFailed()) return;
   Require(ring.HasEnded(), "a ring without faults trains to the end");
   for (int rank = 0; rank < kWorkers; ++rank) {
     const std::vector<float>& parameters = ring.parameters(rank);

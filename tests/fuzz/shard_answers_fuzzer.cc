@@ -4,7 +4,7 @@
 // buffers is read or written, and a worker whose shards say what they should goes on training. Also
 // what slots pass on of another worker's state.
 //
-// The first byte of the input selects the config.
+// The input first selects the config, and whether what is answered may be wrong at all.
 
 #include <algorithm>
 #include <cstddef>
@@ -150,6 +150,7 @@ class FuzzedWorker final : public ExchangeTransport {
                     .rank = kRank,
                     .brings_parameters = config->is_from_workers()}) {
     transfer_.SetBuffers(gradients_.span(), parameters_.span());
+    may_alter_ = input->ConsumeBool();
     offers_memory_ = MayShareMemory(config->proto().exchange()) && input->ConsumeBool();
     core_.Start();
   }
@@ -197,6 +198,7 @@ class FuzzedWorker final : public ExchangeTransport {
   FakeClock clock_;
   Memory gradients_;
   Memory parameters_;
+  bool may_alter_ = false;  // otherwise answers only come twice, and late
   bool offers_memory_ = false;
   std::optional<uint64_t> attempts_[kShards];    // the latest, unless it has ended
   bool is_connected_[kShards] = {};              // that one
@@ -216,13 +218,13 @@ void FuzzedWorker::Step() {
   constexpr int kChanges = 3;
   const int slot = input_.ConsumeIntegralInRange(0, kShards - 1);
   // Most answers are as they should be, so that the worker comes far.
-  const int changes = input_.ConsumeIntegralInRange(0, 7) == 0 ? kChanges : 0;
+  const int changes = may_alter_ && input_.ConsumeIntegralInRange(0, 3) == 0 ? kChanges : 0;
   switch (input_.ConsumeIntegralInRange(0, 13)) {
     case 0:
     case 1:
       return Accept(slot, changes);
     case 2:
-      if (attempts_[slot].has_value()) {
+      if (may_alter_ && attempts_[slot].has_value()) {
         const auto code = static_cast<absl::StatusCode>(input_.ConsumeIntegralInRange(0, 16));
         is_altered_ = true;
         End(slot, absl::Status(code, code == absl::StatusCode::kOk ? "" : "it ends"));
@@ -242,7 +244,7 @@ void FuzzedWorker::Step() {
       }
       return;
     case 8:
-      if (!sent_[slot].empty() && is_connected_[slot]) {
+      if (may_alter_ && !sent_[slot].empty() && is_connected_[slot]) {
         std::string bytes = sent_[slot].back();
         if (bytes.empty()) return;
         bytes[input_.ConsumeIntegralInRange<size_t>(0, bytes.size() - 1)] =
@@ -271,6 +273,7 @@ void FuzzedWorker::End(int slot, const absl::Status& status) {
 
 void FuzzedWorker::Accept(int slot, int changes) {
   if (!attempts_[slot].has_value()) return;
+  if (is_connected_[slot] && !may_alter_) return;
   if (std::exchange(is_connected_[slot], true)) is_altered_ = true;  // it joins once more
   JoinResponse response;
   response.set_shard(slot);
@@ -460,7 +463,10 @@ void FuzzedWorker::PassOnState() {
 }
 
 void FuzzedWorker::GoOn() {
-  if (is_altered_ || !core_.failure().ok()) return;
+  if (is_altered_) return;
+  const absl::Status so_far = core_.failure();
+  Require(so_far.ok() || absl::IsDeadlineExceeded(so_far), so_far.message());
+  if (!so_far.ok()) return;
   const int before = trained_;
   for (int turn = 0; turn < 1000 && trained_ < before + 3; ++turn) {
     for (int slot = 0; slot < kShards; ++slot) {
