@@ -247,33 +247,36 @@ TEST_CASE_METHOD(CopyFixture, "a copy keeps what was sent for workers of the con
 
 TEST_CASE_METHOD(CopyFixture, "a copy takes norms that are whole, finite and not negative") {
   Start({"update.max_norm=2"});
-  const auto with_norms = [this](const std::vector<double>& norms, size_t pieces) {
-    ReplicaMessage message = Change(1, 1);
-    const absl::Span<const char> bytes(reinterpret_cast<const char*>(norms.data()),
-                                       norms.size() * sizeof(double));
-    for (size_t i = 0; i < pieces; ++i) {
-      message.data.push_back(bytes.subspan(i * bytes.size() / pieces, bytes.size() / pieces));
-    }
+  const auto with_norms = [this](uint64_t iteration, const std::vector<double>& norms) {
+    ReplicaMessage message = Change(1, iteration);
+    message.header.mutable_norms()->Add(norms.begin(), norms.end());
     return message;
   };
   const SlotState initial = StateOf(*store);
-  CHECK(absl::IsInvalidArgument(Take(with_norms({}, 1))));
-  CHECK(absl::IsInvalidArgument(Take(with_norms({1}, 1))));
-  CHECK(absl::IsInvalidArgument(Take(with_norms({1, 2, 3}, 1))));
-  CHECK(absl::IsInvalidArgument(Take(with_norms({1, -2}, 1))));
-  CHECK(absl::IsInvalidArgument(Take(with_norms({1, std::nan("")}, 1))));
-  ReplicaMessage too_short = with_norms({1}, 1);
-  too_short.data.erase(too_short.data.begin());
-  CHECK(absl::IsInvalidArgument(Take(too_short)));
+  CHECK(absl::IsInvalidArgument(Take(with_norms(1, {}))));
+  CHECK(absl::IsInvalidArgument(Take(with_norms(1, {1}))));
+  CHECK(absl::IsInvalidArgument(Take(with_norms(1, {1, 2, 3}))));
+  CHECK(absl::IsInvalidArgument(Take(with_norms(1, {1, -2}))));
+  CHECK(absl::IsInvalidArgument(Take(with_norms(1, {1, std::nan("")}))));
   CHECK(StateOf(*store) == initial);
   const std::vector<double> norms = {1, 2};
-  CHECK(Take(with_norms(norms, 4)).ok());
+  CHECK(Take(with_norms(1, norms)).ok());
   CHECK(StateOf(*store).clocks[0].norms == norms);
-  // A change without data leaves them as they are.
-  ReplicaMessage empty = Change(1, 2);
+  // A change without data has none, and leaves them as they are.
+  ReplicaMessage empty = with_norms(2, norms);
   empty.data.clear();
+  CHECK(absl::IsInvalidArgument(Take(empty)));
+  empty.header.clear_norms();
   CHECK(Take(empty).ok());
   CHECK(StateOf(*store).clocks[0].norms == norms);
+}
+
+TEST_CASE_METHOD(CopyFixture, "a run that does not limit gradients has no norms") {
+  Start();
+  ReplicaMessage message = Change(1, 1);
+  message.header.add_norms(1);
+  message.header.add_norms(2);
+  CHECK(absl::IsInvalidArgument(Take(message)));
 }
 
 TEST_CASE_METHOD(CopyFixture, "under ASYNC each worker's pushes have an order of their own") {
