@@ -18,7 +18,8 @@ namespace {
 // Whether the chunk, which the same primary or its predecessor has filled, has the change or the
 // state already. A state comes again, late, when a stream is opened anew.
 bool Has(const ChunkClock& clock, const ReplicaChunk& header) {
-  if (header.is_state() && !clock.next_iteration.empty()) {
+  if (header.is_state()) {
+    if (clock.next_iteration.empty()) return header.iteration() <= clock.iteration;
     return header.version() <= clock.version &&
            std::equal(header.next_iteration().begin(), header.next_iteration().end(),
                       clock.next_iteration.begin(), clock.next_iteration.end(),

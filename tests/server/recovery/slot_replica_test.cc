@@ -271,6 +271,15 @@ TEST_CASE_METHOD(CopyFixture, "a copy takes norms that are whole, finite and not
   CHECK(StateOf(*store).clocks[0].norms == norms);
 }
 
+TEST_CASE_METHOD(CopyFixture, "a state that names a worker is taken as one that names none") {
+  Start();
+  REQUIRE(Take(Change(1, 1)).ok());
+  ReplicaMessage state = State(2, 2, 5);
+  state.header.set_worker(1 << 30);
+  CHECK(Take(state).ok());
+  CHECK(StateOf(*store).arrays[0] == std::vector<float>(chunk().size, 5));
+}
+
 TEST_CASE_METHOD(CopyFixture, "a run that does not limit gradients has no norms") {
   Start();
   ReplicaMessage message = Change(1, 1);
