@@ -108,6 +108,7 @@ def main():
     parser.add_argument("--rate", type=float, default=3e-3)
     parser.add_argument("--text", type=pathlib.Path, default=_TEXT)
     parser.add_argument("--local_steps", type=int, help="steps between two exchanges")
+    parser.add_argument("--outer_rate", type=float, help="of the shards, with --local_steps")
     parser.add_argument("--compare", action="store_true", help="trains in one process too")
     options = parser.parse_args()
     if not options.text.exists():
@@ -128,7 +129,9 @@ def main():
     single = copy.deepcopy(model) if options.compare and rank == 0 else None
     optimizer = make_optimizer(model, options.rate)
     if options.local_steps:
-        optimizer = evenshard.LocalSteps(model, optimizer, steps=options.local_steps)
+        optimizer = evenshard.LocalSteps(
+            model, optimizer, steps=options.local_steps, outer_learning_rate=options.outer_rate
+        )
     else:
         optimizer = evenshard.Optimizer(model, optimizer=optimizer)  # the second line
     train(model, optimizer, options, windows_of, report=rank == 0)
