@@ -10,6 +10,8 @@ namespace evenshard {
 namespace {
 
 constexpr absl::Duration kShunned = absl::Seconds(1);
+// A handshake without TLS takes next to nothing of a processor.
+constexpr int kPlaintextPerSecond = 200;
 
 }  // namespace
 
@@ -23,7 +25,9 @@ Strangers StrangersOf(const ClusterConfig& config) {
   }
   if (!limits.has_handshakes()) limits.set_handshakes(std::max(limits.handshakes(), needed));
   if (!limits.has_handshakes_per_second()) {
-    limits.set_handshakes_per_second(std::max(limits.handshakes_per_second(), 2 * needed));
+    const int ordinary =
+        config.security().has_certificate() ? limits.handshakes_per_second() : kPlaintextPerSecond;
+    limits.set_handshakes_per_second(std::max(ordinary, 2 * needed));
   }
   return limits;
 }
