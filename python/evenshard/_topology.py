@@ -96,9 +96,10 @@ def _rendezvous(rank):
         )
     own, workers = _environment.rank(rank), _environment.workers()
     try:
-        # As init_process_group does, beside which it works.
+        # As init_process_group does, beside which it works; also with a PyTorch 2 without libuv.
         rendezvous = importlib.import_module("torch.distributed.rendezvous").rendezvous
-        store, _, _ = next(rendezvous(f"env://?rank={own}&world_size={workers}", timeout=_STARTUP))
+        url = f"env://?rank={own}&world_size={workers}&use_libuv=0"
+        store, _, _ = next(rendezvous(url, timeout=_STARTUP))
         name = f"evenshard/ring/{len(_stores)}/"
         _stores.append(store)
         store.set_timeout(_STARTUP)

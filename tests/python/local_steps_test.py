@@ -123,7 +123,7 @@ class LocalStepsTest(unittest.TestCase):
             parameters, lr=0.6, momentum=0.9, nesterov=True
         )
         # The last round is a shorter one, which close() exchanges.
-        expected = _reference(4, 14, outer)
+        expected = fixture.apart(_reference, 4, 14, outer)
         for schedule in ("BACKWARD", "SEQUENTIAL"):
             with self.subTest(schedule):
                 values = self._values(_trains(4, 14), schedule)
@@ -138,7 +138,7 @@ class LocalStepsTest(unittest.TestCase):
     def test_the_outer_optimizer_is_given(self):
         outer = lambda parameters: torch.optim.SGD(parameters, lr=1)  # noqa: E731
         values = self._values(_trains(3, 6, outer_learning_rate=1, outer_momentum=0))
-        self._assert_close(values[0][0], _reference(3, 6, outer))
+        self._assert_close(values[0][0], fixture.apart(_reference, 3, 6, outer))
 
     def test_asynchronous_workers_train(self):
         for update in ("policy: ASYNC", "policy: SSP staleness: 1"):

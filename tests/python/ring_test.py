@@ -268,7 +268,9 @@ print(f"rank {evenshard.rank()} of {evenshard.workers()} has {sums:.9f}", flush=
 def _ddp(rank, workers, port):
     """What DistributedDataParallel computes, over gloo."""
     import torch.distributed
-    os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port), GLOO_SOCKET_IFNAME="lo")
+    os.environ.update(
+        MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port), GLOO_SOCKET_IFNAME="lo", USE_LIBUV="0",
+    )
     torch.distributed.init_process_group("gloo", rank=rank, world_size=workers)
     model = mlp()
     parallel = nn.parallel.DistributedDataParallel(model)
@@ -432,7 +434,12 @@ class RingTest(unittest.TestCase):
 
     def test_what_torchrun_starts(self):
         """By its variables. Debian 12's torchrun does not run on its Python."""
-        in_a_group = "import torch.distributed\ntorch.distributed.init_process_group('gloo')\n"
+        # Debian 13's PyTorch lacks libuv.
+        in_a_group = (
+            "import os, torch.distributed\n"
+            "os.environ['USE_LIBUV'] = '0'\n"
+            "torch.distributed.init_process_group('gloo')\n"
+        )
         for workers, text in ((2, _SCRIPT), (3, _SCRIPT), (2, in_a_group + _SCRIPT)):
             port = fixture.free_addresses(1)[0].rpartition(":")[2]
             processes = [
