@@ -406,7 +406,7 @@ void Ring::Check() const {
   for (const auto& worker : workers_) {
     const absl::Status failure = worker->round->failure();
     Require(failure.ok() || !failure.message().empty(), "a ring that has failed says why");
-    // Of two iterations, since a predecessor may be ahead by one.
+    // A predecessor may be ahead by one iteration, so that a worker may hold the sums of two.
     Require(static_cast<size_t>(worker->held.use_count()) <= 1 + 2 * ring_.plan.segments().size(),
             "a worker holds each sum once");
   }

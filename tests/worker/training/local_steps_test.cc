@@ -38,7 +38,7 @@ struct Gradients {
   std::map<int, std::vector<int64_t>> broken = {};  // iterations, by rank
   // By rank, how long each pass takes.
   std::vector<absl::Duration> takes = {};
-  // Of worker 2, the gradients from this iteration on are a thousand times as large.
+  // The gradients of worker 2 are a thousand times as large from this iteration on.
   int64_t huge_from = std::numeric_limits<int64_t>::max();
 
   double Scale(int rank, int64_t iteration) const {

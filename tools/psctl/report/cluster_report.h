@@ -29,7 +29,7 @@ struct ClusterReport {
   std::vector<ShardReport> shards = {};
   std::vector<WorkerReport> workers = {};  // by rank; of a ring only
 
-  // Of a ring: the answer that knows the latest one, or null if nobody has answered.
+  // The answer that knows the latest ring, or null if no worker of a ring has answered.
   const RingStats* newest_ring() const;
   // Whether a worker has been left out of the ring since it was lost (worker_loss CONTINUE).
   bool is_left_out(int rank) const;
