@@ -40,14 +40,17 @@ bool AnyNonFiniteSum(const float* values, const UnalignedFloat* addend, int64_t 
 }
 
 // Returns the index of the first of `n` elements for which `is` holds, or -1. `any` tells whether
-// there is one in a block.
+// there is one in a block; where another process has put something else there meanwhile, the
+// block's first element stands for it.
 template <typename Any, typename Is>
 int64_t FindFirst(int64_t n, Any any, Is is) {
   for (int64_t begin = 0; begin < n; begin += kBlock) {
-    if (!any(begin, std::min(kBlock, n - begin))) continue;
-    int64_t first = begin;
-    while (!is(first)) ++first;
-    return first;
+    const int64_t end = std::min(begin + kBlock, n);
+    if (!any(begin, end - begin)) continue;
+    for (int64_t i = begin; i < end; ++i) {
+      if (is(i)) return i;
+    }
+    return begin;
   }
   return -1;
 }

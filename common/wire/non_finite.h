@@ -9,7 +9,8 @@ namespace evenshard {
 
 // Return the index of the first NaN or infinity among `n` elements, or -1 if all are finite, in one
 // pass over the memory. The second function is for 16-bit formats, in which a NaN or an infinity
-// has all of `exponent_bits` set.
+// has all of `exponent_bits` set. Of memory that another process changes meanwhile, only the
+// elements are read, and the index may be that of a neighbor.
 int64_t FindNonFinite(const UnalignedFloat* values, int64_t n);
 int64_t FindNonFinite(const UnalignedHalf* values, int64_t n, uint16_t exponent_bits);
 

@@ -1,9 +1,15 @@
 #include "common/wire/non_finite.h"
 
+#include <sys/mman.h>
+#include <unistd.h>
+
 #include <algorithm>
+#include <atomic>
 #include <bit>
 #include <catch2/catch.hpp>
 #include <limits>
+#include <stop_token>
+#include <thread>
 #include <vector>
 
 namespace evenshard {
@@ -75,6 +81,73 @@ TEST_CASE("the first NaN or infinity is found wherever it is") {
       CHECK(FindHalf(halves, shift, first) == -1);
     }
   }
+}
+
+// A page of memory, after which nothing may be read. Another process could write there.
+class SharedPage {
+ public:
+  SharedPage() : file_(memfd_create("shared_page", 0)) {
+    REQUIRE(file_ >= 0);
+    REQUIRE(ftruncate(file_, size_) == 0);
+    data_ = Map();
+    other_ = Map();
+  }
+  ~SharedPage() {
+    munmap(data_, 2 * size_);
+    munmap(other_, 2 * size_);
+    close(file_);
+  }
+  SharedPage(const SharedPage&) = delete;
+  SharedPage& operator=(const SharedPage&) = delete;
+
+  void* data() { return data_; }
+  void* of_other() { return other_; }  // the same, as another process would have it
+  int64_t size() const { return size_; }
+
+ private:
+  // The second page is past the end of the file.
+  void* Map() const {
+    void* const mapped = mmap(nullptr, 2 * size_, PROT_READ | PROT_WRITE, MAP_SHARED, file_, 0);
+    REQUIRE(mapped != MAP_FAILED);
+    return mapped;
+  }
+
+  const int64_t size_ = sysconf(_SC_PAGESIZE);
+  const int file_;
+  void* data_;
+  void* other_;
+};
+
+// Finds often, by `find`, while `value` and 0 take turns in the middle of the page.
+template <typename Element, typename Find>
+void FindWhileItChanges(Element value, Find find) {
+  SharedPage page;
+  const int64_t n = page.size() / static_cast<int64_t>(sizeof(Element));
+  const std::jthread other([&](const std::stop_token& stop) {
+    std::atomic_ref changing(static_cast<Element*>(page.of_other())[n / 2]);
+    for (int64_t i = 0; !stop.stop_requested(); ++i) {
+      changing.store(i % 2 == 0 ? value : Element{0}, std::memory_order_relaxed);
+    }
+  });
+  int64_t found = 0;
+  for (int look = 0; look < 1000000 && found < 1000; ++look) {
+    const int64_t at = find(static_cast<const Element*>(page.data()), n);
+    if (at != -1) ++found;
+    if (at < -1 || at >= n) FAIL(at << " of " << n);
+  }
+  CHECK(found > 0);
+}
+
+TEST_CASE("nothing past the end is read when what was found goes away meanwhile") {
+  const float nan = std::numeric_limits<float>::quiet_NaN();
+  FindWhileItChanges(nan, [](const float* values, int64_t n) { return FindNonFinite(values, n); });
+  const std::vector<float> zeros(sysconf(_SC_PAGESIZE) / sizeof(float));
+  FindWhileItChanges(nan, [&](const float* values, int64_t n) {
+    return FindNonFiniteSum(zeros.data(), values, n);
+  });
+  FindWhileItChanges(uint16_t{0x7c01}, [](const uint16_t* values, int64_t n) {
+    return FindNonFinite(values, n, kFloat16Exponent);
+  });
 }
 
 }  // namespace
