@@ -52,7 +52,7 @@ void Encode(Encoding encoding, absl::Span<const float> values, char* out,
     blocks->encode(values.data(), n, rounding, out);
   } else if (const HalfWidth* const half = HalfWidthOf(encoding)) {
     half->encode(values.data(), n, reinterpret_cast<UnalignedHalf*>(out));
-  } else {
+  } else if (n > 0) {  // nothing may have no address
     std::memcpy(out, values.data(), n * sizeof(float));
   }
 }
@@ -75,6 +75,7 @@ void Decode(Encoding encoding, const Segments& data, absl::Span<float> out) {
 
 void Copy(const Segments& data, char* out) {
   for (const absl::Span<const char> segment : data) {
+    if (segment.empty()) continue;
     std::memcpy(out, segment.data(), segment.size());
     out += segment.size();
   }

@@ -320,8 +320,7 @@ class Fuzzed {
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* bytes, size_t size) {
   constexpr int kMostSteps = 20;
   // gRPC would end its threads with the last object, and begin others with the next input.
-  static const auto* const keeps_threads = new grpc::CompletionQueue;
-  (void)keeps_threads;
+  [[gnu::used]] static const auto* const keeps_threads = new grpc::CompletionQueue;
   FuzzedDataProvider input(bytes, size);
   evenshard::Fuzzed fuzzed(&input);
   for (int step = 0; step < kMostSteps && input.remaining_bytes() > 0; ++step) fuzzed.Step();

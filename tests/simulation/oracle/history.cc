@@ -9,6 +9,7 @@ namespace evenshard {
 namespace {
 
 bool HaveSameBits(const std::vector<float>& a, const std::vector<float>& b) {
+  if (a.empty() || b.empty()) return a.empty() && b.empty();
   return a.size() == b.size() && std::memcmp(a.data(), b.data(), a.size() * sizeof(float)) == 0;
 }
 
