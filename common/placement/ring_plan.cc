@@ -98,6 +98,25 @@ void RingPlan::AddRuns(const Model& model) {
   first_runs_.push_back(runs_.size());
 }
 
+void RingPlan::AddLayers(const Model& model, const RingBucket& bucket) {
+  RingSegment& segment = segments_.back();
+  const absl::Span<const RingRun> tensors = runs(segment);
+  // The first layer that has a tensor behind `tensor`, or has it.
+  const auto advance = [&](int layer, int tensor) {
+    while (model.layers()[layer].first_tensor + model.layers()[layer].tensor_count <= tensor) {
+      ++layer;
+    }
+    return layer;
+  };
+  const bool is_first = segment.id == bucket.first_segment;
+  segment.first_layer = advance(
+      is_first ? bucket.first_layer : segments_[segment.id - 1].last_layer, tensors.front().tensor);
+  segment.last_layer = advance(segment.first_layer, tensors.back().tensor);
+  for (int layer = segment.first_layer; layer <= segment.last_layer; ++layer) {
+    if (model.layers()[layer].tensor_count > 0) of_layer_[layer].push_back(segment.id);
+  }
+}
+
 absl::StatusOr<RingPlan> RingPlan::Create(const Model& model, const Options& options) {
   RingPlan plan;
   BucketBuilder builder(FloatsIn(options.bucket_bytes) / kAlignment * kAlignment,
@@ -118,9 +137,6 @@ absl::StatusOr<RingPlan> RingPlan::Create(const Model& model, const Options& opt
   std::string text = absl::StrCat("ring ", kRingPlanVersion, ";", options.workers, ";");
   for (int bucket = 0; bucket < static_cast<int>(plan.buckets_.size()); ++bucket) {
     RingBucket& of = plan.buckets_[bucket];
-    for (int layer = of.first_layer; layer <= of.last_layer; ++layer) {
-      if (model.layers()[layer].tensor_count > 0) plan.of_layer_[layer].push_back(bucket);
-    }
     of.first_segment = static_cast<uint32_t>(plan.segments_.size());
     const int64_t units = of.size / kAlignment;
     for (int part = 0; part < options.workers; ++part) {
@@ -140,6 +156,7 @@ absl::StatusOr<RingPlan> RingPlan::Create(const Model& model, const Options& opt
                                   .begin = begin,
                                   .size = size});
         plan.AddRuns(model);
+        plan.AddLayers(model, of);
         RingSegment& made = plan.segments_.back();
         if (options.separates_roles) made.role = model.tensors()[plan.runs(made)[0].tensor].role;
         absl::StrAppend(&text, begin, ",", size, ",", part, ";");

@@ -14,9 +14,9 @@ namespace evenshard {
 // The version of the rules by which rings are planned, which is part of every fingerprint.
 inline constexpr uint32_t kRingPlanVersion = 3;
 
-// A range [begin, begin + size) of a worker's buffers (Model::buffer_size()), in floats, that is
-// reduced when the gradients of all its layers exist. It has whole tensors, or a piece of one that
-// is larger than a bucket, with the gaps behind tensors.
+// A range [begin, begin + size) of a worker's buffers (Model::buffer_size()), in floats, that has a
+// part for each worker. It has whole tensors, or a piece of one that is larger than a bucket, with
+// the gaps behind tensors.
 struct RingBucket {
   int64_t begin = 0;
   int64_t size = 0;
@@ -26,11 +26,13 @@ struct RingBucket {
   uint32_t segments = 0;
 };
 
-// The unit of transfer: at most chunk_bytes of a bucket's part. An id is an index in
-// RingPlan::segments().
+// The unit of transfer: at most chunk_bytes of a bucket's part. It leaves when the gradients of all
+// its layers exist, in whatever order they come. An id is an index in RingPlan::segments().
 struct RingSegment {
   uint32_t id = 0;
   int bucket = 0;
+  int first_layer = 0;  // whose tensors it has
+  int last_layer = 0;
   int part = 0;       // the place in the ring of the worker that applies the optimizer to it
   int64_t begin = 0;  // in a worker's buffers, a multiple of 16
   int64_t size = 0;   // floats, above 0
@@ -72,8 +74,8 @@ class RingPlan {
 
   const std::vector<RingBucket>& buckets() const { return buckets_; }
   const std::vector<RingSegment>& segments() const { return segments_; }
-  // The buckets with tensors of a layer, none if it has no tensors.
-  absl::Span<const int> buckets_of_layer(int layer) const { return of_layer_[layer]; }
+  // The segments with tensors of a layer, none if it has no tensors.
+  absl::Span<const uint32_t> segments_of_layer(int layer) const { return of_layer_[layer]; }
   int workers() const { return static_cast<int>(part_sizes_.size()); }
   // The tensors of a segment, in model order, and the number of the first of them among all runs.
   absl::Span<const RingRun> runs(const RingSegment& segment) const {
@@ -94,12 +96,14 @@ class RingPlan {
  private:
   // Appends the tensors of the segment that was made last.
   void AddRuns(const Model& model);
+  // Gives the segment that was made last its layers, which are in a bucket, and them the segment.
+  void AddLayers(const Model& model, const RingBucket& bucket);
 
   std::vector<RingBucket> buckets_;
   std::vector<RingSegment> segments_;
   std::vector<RingRun> runs_;
   std::vector<size_t> first_runs_ = {0};  // by segment, and the number of runs
-  std::vector<std::vector<int>> of_layer_;
+  std::vector<std::vector<uint32_t>> of_layer_;
   std::vector<int64_t> part_sizes_;
   uint64_t fingerprint_ = 0;
 };

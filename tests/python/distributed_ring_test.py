@@ -67,10 +67,18 @@ class JoinInARingTest(unittest.TestCase):
                 self.assertRegex(end.error, "the learning rate 0.05.*allowed: the same in all")
 
     def test_what_has_left_of_a_batch_that_is_given_up(self):
-        """The whole model is one bucket here, which leaves at the end."""
-        for where, schedule in (("forward", "BACKWARD"), ("backward", "BACKWARD")):
-            expected = fixture.apart(uneven_test._reference_of_giving_up, 3, lambda name: False)
-            for end in outcomes_of(uneven_test._giving_up(where), schedule, 3, scheme="RING"):
+        """The large tensor shares no chunk with those that have not left."""
+        plan = {
+            "ring": "bucket_bytes: 32768 first_bucket_bytes: 4096",
+            "limits": "chunk_bytes: 4096",
+        }
+        for where, has_left in (
+            ("forward", lambda name: False),
+            ("backward", uneven_test._leaves_before_the_failure),
+        ):
+            expected = fixture.apart(uneven_test._reference_of_giving_up, 3, has_left)
+            habit = uneven_test._giving_up(where)
+            for end in outcomes_of(habit, "BACKWARD", 3, scheme="RING", **plan):
                 self.assertIsNone(end.error, end.trace)
                 torch.testing.assert_close(end.value[0], expected, rtol=1e-3, atol=1e-5)
 

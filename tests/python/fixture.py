@@ -53,7 +53,7 @@ update {{ {update} }}
 exchange {{ {schedule} {exchange} }}
 limits {{
   connections: 1 startup_seconds: {startup_seconds} exchange_seconds: {exchange_seconds}
-  shutdown_seconds: 5
+  shutdown_seconds: 5 {limits}
 }}
 """
 
@@ -61,13 +61,13 @@ limits {{
 def config(
     addresses, *, workers=4, scheme="MEMORY_BASED", update="policy: SYNC deterministic: true",
     rule="kind: SGD learning_rate: 0.1", schedule="FULL", shared_memory=True, startup_seconds=60,
-    exchange_seconds=60, exchange="", is_ring=False,
+    exchange_seconds=60, exchange="", is_ring=False, ring="", limits="",
 ):
     """The text of a config. `rule` "": the workers bring the optimizer. `is_ring`: the addresses
     are the workers'."""
     if is_ring:
         places = " ".join(f'address: "{address}"' for address in addresses)
-        places = f"topology: RING\nring {{ {places} }}"
+        places = f"topology: RING\nring {{ {places} {ring} }}"
     else:
         places = "\n".join(f'shard {{ address: "{address}" }}' for address in addresses)
         places = f"partition {{ scheme: {scheme} }}\n{places}"
@@ -81,6 +81,7 @@ def config(
         startup_seconds=startup_seconds,
         exchange_seconds=exchange_seconds,
         exchange=exchange,
+        limits=limits,
     )
 
 

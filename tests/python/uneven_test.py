@@ -102,6 +102,11 @@ def _everything(_):
 _STEPS = 5
 
 
+def _leaves_before_the_failure(name):
+    """The backward pass fails behind these. The large one leaves with those before it."""
+    return name.startswith(("last", "norm.weight", "norm.bias", "middle"))
+
+
 def _gives_up(rank, step):
     return (rank, step) in {(1, 1), (0, 3), (1, 3)} or (step == 2 and rank == 0)
 
@@ -266,12 +271,9 @@ class AbandonTest(unittest.TestCase):
         self.check("backward", "SEQUENTIAL", 2, lambda name: False)
 
     def test_what_has_left_counts(self):
-        def has_left(name):
-            # The backward pass fails behind these. The large one leaves with those before it.
-            return name.startswith(("last", "norm.weight", "norm.bias", "middle"))
         for schedule in ("BACKWARD", "FULL"):
             for workers in (1, 2, 4):
-                self.check("backward", schedule, workers, has_left)
+                self.check("backward", schedule, workers, _leaves_before_the_failure)
 
 
 @unittest.skipIf(torch is None, "PyTorch is not installed: uneven ends")

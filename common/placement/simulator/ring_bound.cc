@@ -29,16 +29,19 @@ class RingBoundTerms {
     bound_.compute_seconds = ComputeSeconds(*slowest, pass_);
     Offer({BoundTerm::kCompute, static_cast<int>(slowest - rates_.worker_slowdown.begin()),
            last_layer, bound_.compute_seconds, 0});
-    // Buckets are numbered in the order in which they leave, so that these are the ones of the
-    // front layers, and then of ever more.
+    // Buckets are numbered from the last layers to the front ones.
     const std::vector<RingBucket>& buckets = run_.ring->buckets();
     const bool leave_early = schedule_ != ExchangeConfig::SEQUENTIAL && !run_.config.has_local();
     double bytes = 0;
-    int last = 0;
     for (int i = static_cast<int>(buckets.size()) - 1; i >= 0; --i) {
-      bytes += SumBytes(buckets[i].size) + ParameterBytes(buckets[i].size);
-      last = std::max(last, buckets[i].last_layer);
-      if (leave_early || i == 0) AddTerm(bytes, buckets[i].first_layer, last, leave_early);
+      const RingBucket& bucket = buckets[i];
+      for (int layer = bucket.first_layer; leave_early && layer < bucket.last_layer; ++layer) {
+        if (run_.model.layers()[layer].tensor_count == 0) continue;
+        const Model::Range range = run_.model.RangeOf(run_.model.layers()[layer]);
+        AddTerm(bytes, range.begin + range.size - bucket.begin, layer, leave_early);
+      }
+      bytes += SumBytes(bucket.size) + ParameterBytes(bucket.size);
+      if (leave_early || i == 0) AddTerm(bytes, 0, bucket.last_layer, leave_early);
     }
     const int busiest = BusiestLink();
     Offer({BoundTerm::kWorkerLink, busiest, last_layer, 0, bytes / LinkRate(busiest)});
@@ -88,19 +91,23 @@ class RingBoundTerms {
     return slowest;
   }
 
-  // Adds the iteration time that buckets of `bytes` in all cannot undercut. They have layers up to
-  // `last`, and the backward pass releases `leaving` before the others of their first layers.
-  void AddTerm(double bytes, int leaving, int last, bool leave_early) {
+  // Adds the iteration time that the layers up to `last` cannot undercut. They have buckets of
+  // which a worker sends `bytes` in all, and `more` floats at the front of a bucket, whose segments
+  // may all leave out the slowest link.
+  void AddTerm(double bytes, int64_t more, int last, bool leave_early) {
     double chain = 0;
     for (int layer = 0; layer < static_cast<int>(times_.size()); ++layer) {
       const bool follows = layer >= last || schedule_ != ExchangeConfig::FULL;
       if (follows) chain += times_[layer].forward_seconds;
-      if (layer >= leaving || !leave_early) chain += times_[layer].backward_seconds;
+      if (layer >= last || !leave_early) chain += times_[layer].backward_seconds;
     }
-    double transfer = 0;
-    for (int rank = 0; rank < run_.config.workers(); ++rank) transfer += bytes / LinkRate(rank);
+    const int workers = run_.config.workers();
+    double each = 0;  // the time of a byte on all links, one after another
+    for (int rank = 0; rank < workers; ++rank) each += 1 / LinkRate(rank);
+    const double but_slowest = each - 1 / LinkRate(BusiestLink());
+    const double more_bytes = (SumBytes(more) + ParameterBytes(more)) * workers / (workers - 1);
     Offer({BoundTerm::kWorkerLink, BusiestLink(), last, ComputeSeconds(fastest_, chain),
-           transfer / run_.config.workers()});
+           (bytes * each + more_bytes * but_slowest) / workers});
   }
 
   const PlannedRun& run_;

@@ -1,10 +1,13 @@
 // The steps of an iteration, as in worker/ring/core/ring_round.h:
-//   1. A worker computes its layers. A bucket is released when the gradients of its layers exist.
-//   2. Each of a bucket's segments has its own way round the ring. Its sum begins at one worker,
-//   and
-//      each further one adds its gradient once it has released the bucket too.
+//   1. A worker computes its layers. A slot, which has a segment of every part of a bucket, is
+//      released when the gradients of its layers exist.
+//   2. Each of its segments has its own way round the ring. Its sum begins at one worker, and each
+//      further one adds its gradient once it has released the slot too.
 //   3. The last one applies the optimizer. With clipping by norm that waits for all sums.
-//   4. The parameters go round in the same way. A worker has a bucket back when it has all parts.
+//   4. The parameters go round in the same way. A worker has a slot back when it has all segments.
+//
+// In a real bucket a part has the front layers, and another one the last. Here each has an equal
+// share of all of them, so that a bucket's slots have one stretch of its layers after another.
 //
 // In a ring of equal workers all do the same at the same time, each with another part. Then two
 // workers that send to each other are simulated for all, and a segment passes between them as often
@@ -36,30 +39,51 @@ bool AreEqual(const std::vector<double>& values) {
 
 // One of the segments of every part of a bucket.
 struct Slot {
-  int bucket = 0;
-  double sum_bytes = 0;
+  WorkerModel::Layers::Range layers = {};
+  double sum_bytes = 0;  // of one segment
   double parameter_bytes = 0;
 };
 
-// The segments of one part, in the order in which they leave.
+// The layers of a bucket that have floats of [begin, end).
+WorkerModel::Layers::Range LayersIn(const Model& model, const RingBucket& bucket, double begin,
+                                    double end) {
+  WorkerModel::Layers::Range range = {bucket.first_layer, bucket.first_layer};
+  for (int layer = bucket.first_layer; layer <= bucket.last_layer; ++layer) {
+    if (model.layers()[layer].tensor_count == 0) continue;
+    const auto layer_begin = static_cast<double>(model.RangeOf(model.layers()[layer]).begin);
+    if (layer_begin <= begin) range.first = layer;
+    if (layer_begin < end) range.last = layer;
+  }
+  return range;
+}
+
+// The slots of all buckets, in the order in which buckets leave.
 std::vector<Slot> SlotsOf(const PlannedRun& run) {
   const int workers = run.config.workers();
   const int64_t most = run.config.limits().chunk_bytes() / static_cast<int64_t>(sizeof(float));
   std::vector<Slot> slots;
-  for (size_t i = 0; i < run.ring->buckets().size(); ++i) {
-    double left = static_cast<double>(run.ring->buckets()[i].size) / workers;
+  for (const RingBucket& bucket : run.ring->buckets()) {
+    double begin = static_cast<double>(bucket.begin);
+    double left = static_cast<double>(bucket.size) / workers;  // of each part
     while (left > 0) {
       const double size = std::min(left, static_cast<double>(most));
       const auto bytes = [size](Encoding encoding) {
         return size / kAlignment * static_cast<double>(EncodedBytes(encoding, kAlignment));
       };
-      slots.push_back({.bucket = static_cast<int>(i),
+      slots.push_back({.layers = LayersIn(run.model, bucket, begin, begin + size * workers),
                        .sum_bytes = bytes(run.config.exchange().gradient_encoding()),
                        .parameter_bytes = bytes(run.config.exchange().parameter_encoding())});
+      begin += size * workers;
       left -= size;
     }
   }
   return slots;
+}
+
+std::vector<WorkerModel::Layers::Range> LayersOf(const std::vector<Slot>& slots) {
+  std::vector<WorkerModel::Layers::Range> layers;
+  for (const Slot& slot : slots) layers.push_back(slot.layers);
+  return layers;
 }
 
 class Cluster final : private WorkerModel::Network {
@@ -70,16 +94,14 @@ class Cluster final : private WorkerModel::Network {
         simulated_(AreEqual(rates.worker_link) && AreEqual(rates.worker_slowdown) ? 2 : ring_),
         clips_(ClipsMean(run.config)),
         slots_(SlotsOf(run)),
-        layers_(run, layer_times),
-        slots_of_bucket_(run.ring->buckets().size()),
+        layers_(run, layer_times, LayersOf(slots_)),
         fabric_(Links(run, rates), &events_),
         log_(options.iterations),
         states_(simulated_) {
-    for (size_t i = 0; i < slots_.size(); ++i) slots_of_bucket_[slots_[i].bucket].push_back(i);
     WorkerModel::Network* const network = this;
     for (int i = 0; i < simulated_; ++i) {
       State& state = states_[i];
-      state.buckets.resize(slots_of_bucket_.size());
+      state.slots.resize(slots_.size());
       state.sums_received.resize(slots_.size() * ring_);
       const double slowdown = rates.worker_slowdown[i];
       state.batches = static_cast<double>(ring_) / simulated_ *
@@ -109,13 +131,13 @@ class Cluster final : private WorkerModel::Network {
     uint32_t slot;
     uint32_t hops;
   };
-  struct Bucket {
+  struct SlotState {
     uint32_t released = 0;  // in how many iterations
-    size_t missing = 0;     // segments whose parameters are not there
+    int missing = 0;        // segments whose parameters are not there
     std::vector<Token> held;
   };
   struct State {
-    std::vector<Bucket> buckets;
+    std::vector<SlotState> slots;
     std::vector<uint32_t> sums_received;  // by token: in how many iterations
     double batches = 0;                   // in an iteration, of the workers for which it stands
   };
@@ -174,13 +196,13 @@ class Cluster final : private WorkerModel::Network {
 
   // The functions of WorkerModel::Network.
   void Push(int worker, uint32_t index) override {
-    Bucket& bucket = states_[worker].buckets[index];
-    ++bucket.released;
-    bucket.missing = slots_of_bucket_[index].size() * ring_;
-    for (const uint32_t slot : slots_of_bucket_[index]) SendSum(worker, {slot, 0});
-    for (const Token& token : std::exchange(bucket.held, {})) PassSum(worker, token);
+    SlotState& slot = states_[worker].slots[index];
+    ++slot.released;
+    slot.missing = ring_;
+    SendSum(worker, {index, 0});
+    for (const Token& token : std::exchange(slot.held, {})) PassSum(worker, token);
   }
-  void Prioritise(int) override {}       // buckets stay in their order
+  void Prioritise(int) override {}       // segments stay in their order
   void Reply(int, uint32_t) override {}  // there are no shards
   bool Ended(int worker, int iteration) override {
     log_.End(iteration, events_.now(), states_[worker].batches);
@@ -190,11 +212,11 @@ class Cluster final : private WorkerModel::Network {
   // A predecessor may be ahead, by less than an iteration.
   void TakeSum(int worker, const Token& token) {
     State& state = states_[worker];
-    Bucket& bucket = state.buckets[slots_[token.slot].bucket];
-    if (bucket.released > state.sums_received[SumId(token)]++) {
+    SlotState& slot = state.slots[token.slot];
+    if (slot.released > state.sums_received[SumId(token)]++) {
       PassSum(worker, token);
     } else {
-      bucket.held.push_back(token);
+      slot.held.push_back(token);
     }
   }
 
@@ -208,8 +230,7 @@ class Cluster final : private WorkerModel::Network {
 
   void TakeParameters(int worker, const Token& token) {
     if (!IsLast(token)) SendParameters(worker, token);
-    const int index = slots_[token.slot].bucket;
-    if (--states_[worker].buckets[index].missing == 0) workers_[worker].Answered(index);
+    if (--states_[worker].slots[token.slot].missing == 0) workers_[worker].Answered(token.slot);
   }
 
   // Constant after construction.
@@ -218,7 +239,6 @@ class Cluster final : private WorkerModel::Network {
   const bool clips_;
   const std::vector<Slot> slots_;
   const WorkerModel::Layers layers_;
-  std::vector<std::vector<uint32_t>> slots_of_bucket_;
 
   EventQueue events_;
   Fabric fabric_;

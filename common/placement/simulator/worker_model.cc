@@ -5,41 +5,44 @@
 #include "common/placement/simulator/local_passes.h"
 
 namespace evenshard {
+namespace {
+
+// Each chunk has a part of one tensor.
+std::vector<WorkerModel::Layers::Range> LayersOfChunks(const PlannedRun& run) {
+  std::vector<WorkerModel::Layers::Range> of_chunk(run.plan.chunks().size());
+  for (int index = 0; index < static_cast<int>(run.model.layers().size()); ++index) {
+    const Layer& layer = run.model.layers()[index];
+    for (int i = 0; i < layer.tensor_count; ++i) {
+      for (const uint32_t chunk : run.plan.chunks_of_tensor(layer.first_tensor + i)) {
+        of_chunk[chunk] = {index, index};
+      }
+    }
+  }
+  return of_chunk;
+}
+
+}  // namespace
 
 WorkerModel::Layers::Layers(const PlannedRun& run, absl::Span<const LayerTime> layer_times)
+    : Layers(run, layer_times, LayersOfChunks(run)) {}
+
+WorkerModel::Layers::Layers(const PlannedRun& run, absl::Span<const LayerTime> layer_times,
+                            std::vector<Range> units_layers)
     : config(&run.config),
       schedule(run.config.exchange().schedule()),
       pushes_at_end(schedule == ExchangeConfig::SEQUENTIAL || run.config.has_local()),
       times(layer_times.begin(), layer_times.end()),
       leaving(layer_times.size()),
-      units(layer_times.size()) {
+      units(layer_times.size()),
+      of_unit(std::move(units_layers)) {
   for (const LayerTime& time : layer_times) {
     pass_seconds += time.forward_seconds + time.backward_seconds;
   }
-  if (run.ring != nullptr) {
-    const std::vector<RingBucket>& buckets = run.ring->buckets();
-    of_unit.resize(buckets.size());
-    for (size_t i = 0; i < buckets.size(); ++i) {
-      Add(i, {buckets[i].first_layer, buckets[i].last_layer}, run.model);
+  for (size_t unit = 0; unit < of_unit.size(); ++unit) {
+    leaving[of_unit[unit].first].push_back(static_cast<uint32_t>(unit));
+    for (int layer = of_unit[unit].first; layer <= of_unit[unit].last; ++layer) {
+      if (run.model.layers()[layer].tensor_count > 0) ++units[layer];
     }
-    return;
-  }
-  of_unit.resize(run.plan.chunks().size());
-  for (int index = 0; index < static_cast<int>(layer_times.size()); ++index) {
-    const Layer& layer = run.model.layers()[index];
-    for (int i = 0; i < layer.tensor_count; ++i) {
-      for (const uint32_t chunk : run.plan.chunks_of_tensor(layer.first_tensor + i)) {
-        Add(chunk, {index, index}, run.model);
-      }
-    }
-  }
-}
-
-void WorkerModel::Layers::Add(uint32_t unit, Range layers, const Model& model) {
-  of_unit[unit] = layers;
-  leaving[layers.first].push_back(unit);
-  for (int layer = layers.first; layer <= layers.last; ++layer) {
-    if (model.layers()[layer].tensor_count > 0) ++units[layer];
   }
 }
 

@@ -12,7 +12,7 @@
 namespace evenshard {
 
 // Models one worker: when it computes each layer, when its gradients leave, and what it waits for.
-// What is exchanged at a time is a chunk of a plan, or a bucket of a ring; both are called units
+// What is exchanged at a time is a chunk of a plan, or a slot of a ring; both are called units
 // here. A unit leaves when the gradients of all its layers exist, and a layer is back when all its
 // units are.
 //
@@ -30,7 +30,15 @@ class WorkerModel final : private EventQueue::Target {
  public:
   // What the workers of a cluster have in common.
   struct Layers {
+    struct Range {
+      int first;
+      int last;
+    };
+    // Of a run with shards, whose units are the plan's chunks.
     Layers(const PlannedRun& run, absl::Span<const LayerTime> layer_times);
+    // Of units that have the given layers.
+    Layers(const PlannedRun& run, absl::Span<const LayerTime> layer_times,
+           std::vector<Range> units_layers);
 
     const ClusterConfig* config;
     ExchangeConfig::Schedule schedule;
@@ -39,14 +47,7 @@ class WorkerModel final : private EventQueue::Target {
     double pass_seconds = 0;                     // all layers
     std::vector<std::vector<uint32_t>> leaving;  // by layer: the units whose first layer it is
     std::vector<size_t> units;                   // by layer: how many units have parts of it
-    struct Range {
-      int first;
-      int last;
-    };
-    std::vector<Range> of_unit;  // the layers of each unit
-
-   private:
-    void Add(uint32_t unit, Range layers, const Model& model);
+    std::vector<Range> of_unit;                  // the layers of each unit
   };
 
   class Network {

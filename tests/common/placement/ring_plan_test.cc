@@ -75,13 +75,17 @@ TEST_CASE("a tensor that is larger than a bucket is cut into equal pieces, each 
                                        .chunk_bytes = 1 << 20});
   const auto layer = std::find_if(model.layers().begin(), model.layers().end(),
                                   [](const Layer& each) { return each.name == "fc6"; });
-  const absl::Span<const int> of_fc6 =
-      plan.buckets_of_layer(static_cast<int>(layer - model.layers().begin()));
+  std::set<int> of_fc6;
+  for (const uint32_t id :
+       plan.segments_of_layer(static_cast<int>(layer - model.layers().begin()))) {
+    of_fc6.insert(plan.segments()[id].bucket);
+  }
   // Its weights have 16 pieces, and its biases are in the bucket before them.
   REQUIRE(of_fc6.size() == 17);
-  const int64_t first = plan.buckets()[of_fc6[1]].size;
-  for (size_t i = 1; i < of_fc6.size(); ++i) {
-    CHECK(std::abs(plan.buckets()[of_fc6[i]].size - first) <= kAlignment);
+  of_fc6.erase(of_fc6.begin());
+  const int64_t first = plan.buckets()[*of_fc6.begin()].size;
+  for (const int bucket : of_fc6) {
+    CHECK(std::abs(plan.buckets()[bucket].size - first) <= kAlignment);
   }
 }
 
@@ -96,25 +100,32 @@ TEST_CASE("the first bucket is complete when it has its bytes, and small tensors
   CHECK(plan.buckets().size() < 20);
 }
 
-TEST_CASE("each layer knows the buckets that have its tensors") {
-  const Model model = BuiltIn("alexnet");
-  const RingPlan plan = PlanOf(model, {.workers = 3,
-                                       .bucket_bytes = 4 << 20,
-                                       .first_bucket_bytes = 1 << 20,
-                                       .chunk_bytes = 1 << 20});
-  for (size_t layer = 0; layer < model.layers().size(); ++layer) {
-    std::set<int> expected;
-    if (model.layers()[layer].tensor_count > 0) {
-      const Model::Range range = model.RangeOf(model.layers()[layer]);
-      for (size_t i = 0; i < plan.buckets().size(); ++i) {
-        const RingBucket& bucket = plan.buckets()[i];
-        if (bucket.begin < range.begin + range.size && range.begin < bucket.begin + bucket.size) {
-          expected.insert(static_cast<int>(i));
+TEST_CASE("each layer knows the segments that have its tensors, and they know it") {
+  for (const char* name : {"alexnet", "resnet152"}) {
+    const Model model = BuiltIn(name);
+    const RingPlan plan = PlanOf(model, {.workers = 3,
+                                         .bucket_bytes = 4 << 20,
+                                         .first_bucket_bytes = 1 << 20,
+                                         .chunk_bytes = 1 << 20});
+    std::vector<std::set<int>> layers_of(plan.segments().size());
+    for (size_t layer = 0; layer < model.layers().size(); ++layer) {
+      std::vector<uint32_t> expected;
+      if (model.layers()[layer].tensor_count > 0) {
+        const Model::Range range = model.RangeOf(model.layers()[layer]);
+        for (const RingSegment& segment : plan.segments()) {
+          if (segment.begin >= range.begin + range.size) continue;
+          if (range.begin >= segment.begin + segment.size) continue;
+          expected.push_back(segment.id);
+          layers_of[segment.id].insert(static_cast<int>(layer));
         }
       }
+      const absl::Span<const uint32_t> segments = plan.segments_of_layer(static_cast<int>(layer));
+      REQUIRE(std::vector<uint32_t>(segments.begin(), segments.end()) == expected);
     }
-    const absl::Span<const int> buckets = plan.buckets_of_layer(static_cast<int>(layer));
-    CHECK(std::set<int>(buckets.begin(), buckets.end()) == expected);
+    for (const RingSegment& segment : plan.segments()) {
+      REQUIRE(segment.first_layer == *layers_of[segment.id].begin());
+      REQUIRE(segment.last_layer == *layers_of[segment.id].rbegin());
+    }
   }
 }
 

@@ -29,7 +29,7 @@ RingRound::RingRound(const Options& options)
       watch_(watch_period_),
       is_pushed_(options.config->model().layers().size()),
       segments_(plan_.segments().size()),
-      buckets_(plan_.buckets().size()),
+      incomplete_of_layer_(is_pushed_.size()),
       norm_(options.config, options.plan, options.place) {
   work_.iteration = options.first_iteration;
   for (auto& queues : queues_) queues.resize(connections_);
@@ -60,13 +60,10 @@ absl::Status RingRound::Begin(const ExchangeKind& kind, absl::Span<float> gradie
   is_pushed_.assign(is_pushed_.size(), false);
   segments_.assign(segments_.size(), {});
   incomplete_ = static_cast<uint32_t>(segments_.size());
-  for (size_t i = 0; i < buckets_.size(); ++i) {
-    buckets_[i] = {.incomplete = plan_.buckets()[i].segments};
-  }
   for (size_t layer = 0; layer < is_pushed_.size(); ++layer) {
-    for (const int bucket : plan_.buckets_of_layer(static_cast<int>(layer))) {
-      ++buckets_[bucket].unpushed_layers;
-    }
+    const auto of_layer = plan_.segments_of_layer(static_cast<int>(layer));
+    incomplete_of_layer_[layer] = static_cast<uint32_t>(of_layer.size());
+    for (const uint32_t id : of_layer) ++segments_[id].unpushed_layers;
   }
   coefficient_.reset();
   if (norm_.clips()) norm_.Begin();
@@ -75,7 +72,7 @@ absl::Status RingRound::Begin(const ExchangeKind& kind, absl::Span<float> gradie
 }
 
 absl::Status RingRound::Push(int layer, Contribution contribution) {
-  std::vector<const RingBucket*> released;
+  bool is_any_released = false;
   {
     absl::MutexLock lock(&mutex_);
     RETURN_IF_ERROR(failure_);
@@ -85,42 +82,39 @@ absl::Status RingRound::Push(int layer, Contribution contribution) {
           absl::StrCat("layer ", layer, " has been pushed in this iteration already"));
     }
     is_pushed_[layer] = true;
-    for (const int bucket : plan_.buckets_of_layer(layer)) {
-      buckets_[bucket].has_gradient |= contribution == Contribution::kGradient;
-      buckets_[bucket].has_nothing |= contribution == Contribution::kNothing;
-      if (--buckets_[bucket].unpushed_layers > 0) continue;
-      released.push_back(&plan_.buckets()[bucket]);
-      Release(*released.back());
+    for (const uint32_t id : plan_.segments_of_layer(layer)) {
+      SegmentState& state = segments_[id];
+      state.has_gradient |= contribution == Contribution::kGradient;
+      state.has_nothing |= contribution == Contribution::kNothing;
+      if (--state.unpushed_layers > 0) continue;
+      is_any_released = true;
+      Release(plan_.segments()[id]);
     }
   }
-  if (released.empty()) return absl::OkStatus();
+  if (!is_any_released) return absl::OkStatus();
   for (uint32_t stream = 0; stream < connections_; ++stream) {
     options_.wake(RingWay::kReduce, static_cast<int>(stream));
   }
   return absl::OkStatus();
 }
 
-void RingRound::Release(const RingBucket& bucket) {
-  const Work work = WorkOf(static_cast<int>(&bucket - plan_.buckets().data()));
-  auto& held = held_[work.iteration % 2];
-  for (uint32_t id = bucket.first_segment; id < bucket.first_segment + bucket.segments; ++id) {
-    const RingSegment& segment = plan_.segments()[id];
-    if ((segment.part + 1) % workers_ == options_.place) {
-      Outgoing first = SumOf(segment, work, work.weight);
-      first.is_own = work.weight > 0;
-      Queue(RingWay::kReduce, first);
-    } else if (const auto found = held.find(id); found != held.end()) {
-      segments_[id].is_received = true;
-      released_.push_back(std::move(found->second));
-      held.erase(found);
-    }
+void RingRound::Release(const RingSegment& segment) {
+  auto& held = held_[work_.iteration % 2];
+  if ((segment.part + 1) % workers_ == options_.place) {
+    const Work work = WorkOf(segment);
+    Outgoing first = SumOf(segment, work, work.weight);
+    first.is_own = work.weight > 0;
+    Queue(RingWay::kReduce, first);
+  } else if (const auto found = held.find(segment.id); found != held.end()) {
+    segments_[segment.id].is_received = true;
+    released_.push_back(std::move(found->second));
+    held.erase(found);
   }
 }
 
-RingRound::Work RingRound::WorkOf(int bucket) const {
+RingRound::Work RingRound::WorkOf(const RingSegment& segment) const {
   Work work = work_;
-  const BucketState& state = buckets_[bucket];
-  const RingSegment& segment = plan_.segments()[plan_.buckets()[bucket].first_segment];
+  const SegmentState& state = segments_[segment.id];
   const bool is_absent = segment.role == TensorRole::kBuffer && !state.has_gradient;
   if (state.has_nothing || is_absent) work.weight = 0;
   return work;
@@ -220,12 +214,12 @@ absl::StatusOr<std::optional<RingRound::Work>> RingRound::Claim(const RingSegmen
         absl::StrCat(options_.predecessor, " sent a sum of chunk ", segment.id, " of iteration ",
                      header.iteration, ", which cannot come in iteration ", work_.iteration));
   }
-  if (is_next || !IsReady(segment.bucket)) {
+  if (is_next || !IsReady(segment)) {
     waiting.emplace(segment.id, std::move(held));
     return std::nullopt;
   }
   segments_[segment.id].is_received = true;
-  return WorkOf(segment.bucket);
+  return WorkOf(segment);
 }
 
 RingActions RingRound::ActionsOf(const RingSegment& segment, const Work& work) const {
@@ -309,7 +303,7 @@ absl::Status RingRound::TakeGathered(const Decoded<ParameterHeader>& received) {
     ++moves_;
     traffic_.bytes_in += SegmentsSize(received.data);
     sent_until_ = std::max(sent_until_, header.iteration + 1);
-    const bool is_expected = (*segment)->part != options_.place && IsReady((*segment)->bucket) &&
+    const bool is_expected = (*segment)->part != options_.place && IsReady(**segment) &&
                              header.iteration == work_.iteration &&
                              !segments_[(*segment)->id].is_complete;
     if (!is_expected) {
@@ -349,8 +343,10 @@ void RingRound::PassParameters(const RingSegment& segment, const Work& work, boo
 void RingRound::Complete(const RingSegment& segment, bool is_unchanged) {
   segments_[segment.id].is_complete = true;
   segments_[segment.id].is_unchanged = is_unchanged;
-  --buckets_[segment.bucket].incomplete;
   --incomplete_;
+  for (int layer = segment.first_layer; layer <= segment.last_layer; ++layer) {
+    if (!plan_.segments_of_layer(layer).empty()) --incomplete_of_layer_[layer];
+  }
   ++moves_;
 }
 
@@ -367,11 +363,11 @@ bool RingRound::ReduceHeld() {
       summed = summed_.front();
       summed_.pop_front();
       coefficient = *coefficient_;
-      work = WorkOf(summed->segment->bucket);
+      work = WorkOf(*summed->segment);
     } else {
       next = std::move(released_.front());
       released_.pop_front();
-      work = WorkOf(plan_.segments()[next.received.header.chunk].bucket);
+      work = WorkOf(plan_.segments()[next.received.header.chunk]);
     }
   }
   const absl::Status reduced =

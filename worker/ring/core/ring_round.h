@@ -51,8 +51,8 @@ enum class RingWay : uint8_t { kReduce, kGather };
 // If the config clips the mean by its norm, worker p keeps its sums until the norm is known, to
 // which each worker contributes the squares of its part (ring_clipping.cc).
 //
-// A sum that comes before this worker has pushed the bucket is held where it was received, until
-// ReduceHeld adds it. So a predecessor may be ahead by up to an iteration.
+// A sum that comes before this worker has pushed the segment's layers is held where it was
+// received, until ReduceHeld adds it. So a predecessor may be ahead by up to an iteration.
 //
 // Memory that a stream sends from is not written before the successor has received it. The next
 // change of a segment's gradient or parameters needs the parameters that its worker p makes of the
@@ -126,8 +126,8 @@ class RingRound {
   // if one has begun; UNIMPLEMENTED for kinds that a ring does not have.
   absl::Status Begin(const ExchangeKind& kind, absl::Span<float> gradients,
                      absl::Span<float> parameters);
-  // A layer's gradient is there. The buckets of which it was the last leave. This worker leaves
-  // itself out of the mean of a bucket with a layer of kNothing, and of one of buffers without a
+  // A layer's gradient is there. The segments of which it was the last leave. This worker leaves
+  // itself out of the mean of a segment with a layer of kNothing, and of one of buffers without a
   // layer of kGradient. Elsewhere kZeros says that IsAbsentMark holds for all elements. Errors: the
   // failure; FAILED_PRECONDITION if no iteration has begun or the layer has been pushed.
   absl::Status Push(int layer, Contribution contribution = Contribution::kGradient);
@@ -217,16 +217,13 @@ class RingRound {
     float weight = 0;  // of the workers in it
   };
   struct SegmentState {
-    bool is_received = false;  // the sum
-    bool is_complete = false;  // the parameters are there
-    bool is_unchanged = false;
-  };
-  struct BucketState {
     int unpushed_layers = 0;
-    uint32_t incomplete = 0;  // segments
     // What this worker has pushed of it.
     bool has_gradient = false;
     bool has_nothing = false;
+    bool is_received = false;  // the sum
+    bool is_complete = false;  // the parameters are there
+    bool is_unchanged = false;
   };
   // The iteration under way, as Begin was told of it.
   struct Work {
@@ -245,12 +242,12 @@ class RingRound {
     bool until_sent = false;
   };
 
-  bool IsReady(int bucket) const ABSL_SHARED_LOCKS_REQUIRED(mutex_) {
-    return is_begun_ && buckets_[bucket].unpushed_layers == 0;
+  bool IsReady(const RingSegment& segment) const ABSL_SHARED_LOCKS_REQUIRED(mutex_) {
+    return is_begun_ && segments_[segment.id].unpushed_layers == 0;
   }
-  // The bucket's gradient is whole: queues the segments that begin at this worker, and lets those
-  // be added that were held.
-  void Release(const RingBucket& bucket) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // The segment's gradient is whole: queues it if it begins at this worker, and lets a sum be added
+  // that was held.
+  void Release(const RingSegment& segment) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void Queue(RingWay way, Outgoing outgoing) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   int StreamOf(const RingSegment& segment) const {
     return static_cast<int>(segment.id % connections_);
@@ -258,8 +255,8 @@ class RingRound {
   void Wake(RingWay way, const RingSegment& segment) const {
     options_.wake(way, StreamOf(segment));
   }
-  // The work for a bucket, whose weight is 0 if it is left out.
-  Work WorkOf(int bucket) const ABSL_SHARED_LOCKS_REQUIRED(mutex_);
+  // The work for a segment, whose weight is 0 if this worker leaves itself out.
+  Work WorkOf(const RingSegment& segment) const ABSL_SHARED_LOCKS_REQUIRED(mutex_);
   RingActions ActionsOf(const RingSegment& segment, const Work& work) const;
   // What is sent of a sum. Its weight is that of the workers in it.
   Outgoing SumOf(const RingSegment& segment, const Work& work, float weight) const;
@@ -323,12 +320,12 @@ class RingRound {
   uint64_t sent_until_ ABSL_GUARDED_BY(mutex_) = 0;      // by the predecessor: the iteration after
   std::vector<bool> is_pushed_ ABSL_GUARDED_BY(mutex_);  // by layer
   std::vector<SegmentState> segments_ ABSL_GUARDED_BY(mutex_);
-  std::vector<BucketState> buckets_ ABSL_GUARDED_BY(mutex_);
-  uint32_t incomplete_ ABSL_GUARDED_BY(mutex_) = 0;  // segments
+  uint32_t incomplete_ ABSL_GUARDED_BY(mutex_) = 0;                    // segments
+  std::vector<uint32_t> incomplete_of_layer_ ABSL_GUARDED_BY(mutex_);  // segments
   // By way and stream.
   std::array<std::vector<std::deque<Outgoing>>, 2> queues_ ABSL_GUARDED_BY(mutex_);
   uint32_t unsent_ ABSL_GUARDED_BY(mutex_) = 0;  // segments in the queues or with a stream
-  // Sums that came before their bucket was pushed: of even and of odd iterations.
+  // Sums that came before their layers were pushed: of even and of odd iterations.
   std::array<std::unordered_map<uint32_t, Held>, 2> held_ ABSL_GUARDED_BY(mutex_);
   std::deque<Held> released_ ABSL_GUARDED_BY(mutex_);  // from held_, and can be added
   RingNorm norm_;  // clips and SquaresOf may be called without the lock

@@ -16,12 +16,9 @@ constexpr absl::Duration kWhileWaitingPeriod = absl::Milliseconds(100);
 
 uint32_t RingRound::Remaining(const Wait& wait) const {
   if (!is_begun_) return wait.until_sent ? unsent_ : 0;
-  uint32_t remaining = norm_.is_missing() ? 1 : 0;
+  const uint32_t remaining = norm_.is_missing() ? 1 : 0;
   if (wait.layer < 0) return remaining + incomplete_ + (wait.until_sent ? unsent_ : 0);
-  for (const int bucket : plan_.buckets_of_layer(wait.layer)) {
-    remaining += buckets_[bucket].incomplete;
-  }
-  return remaining;
+  return remaining + incomplete_of_layer_[wait.layer];
 }
 
 bool RingRound::HasLayer(int layer) const {
@@ -48,10 +45,9 @@ absl::Status RingRound::Await(const Wait& wait) {
   absl::MutexLock lock(&mutex_);
   RETURN_IF_ERROR(failure_);
   for (int layer = 0; is_begun_ && layer < static_cast<int>(is_pushed_.size()); ++layer) {
-    const absl::Span<const int> buckets = plan_.buckets_of_layer(layer);
     // The norm, without which no parameters come, is that of all layers.
     const bool is_awaited = wait.layer < 0 || wait.layer == layer || norm_.clips();
-    if (is_awaited && !buckets.empty() && !is_pushed_[layer]) {
+    if (is_awaited && !plan_.segments_of_layer(layer).empty() && !is_pushed_[layer]) {
       return absl::FailedPreconditionError(
           absl::StrCat("layer ", layer, " has not been pushed, and is waited for"));
     }

@@ -79,6 +79,70 @@ TEST_CASE("workers count by their weights, and one that skips does not count") {
   }
 }
 
+// Delivers what can travel.
+void DeliverSome(RingOfRounds& ring) {
+  for (int i = 0; i < 2000; ++i) {
+    ring.Deliver(i % ring.workers(), static_cast<RingWay>(i / 3 % 2), i / 6 % 2);
+  }
+}
+
+TEST_CASE("the order in which a worker's gradients come changes nothing") {
+  for (int drawn = 0; drawn < 20; ++drawn) {
+    RingOfRounds ring(RingConfigOf(3, kSmallRingModel, {kMomentum, "ring.bucket_bytes=65536"}));
+    RingReference reference(&ring.config(), &ring.plan());
+    const CounterRandom random(drawn, "layers");
+    for (int iteration = 0; iteration < 3; ++iteration) {
+      for (int rank = 0; rank < 3; ++rank) {
+        REQUIRE(ring.Begin(rank, iteration).ok());
+        std::vector<int> layers = {0, 2, 4};
+        for (size_t i = 0; i < layers.size(); ++i) {
+          std::swap(layers[i], layers[random.Below(100 * iteration + 10 * rank + i, 3)]);
+        }
+        for (const int layer : layers) {
+          REQUIRE(ring.worker(rank).round->Push(layer).ok());
+          DeliverSome(ring);
+        }
+      }
+      RequireOk(ring.DeliverAll(drawn));
+      reference.Update(iteration, {1, 1, 1});
+      for (int rank = 0; rank < 3; ++rank) {
+        RequireSame(ring.worker(rank).parameters, reference.parameters());
+      }
+    }
+  }
+}
+
+TEST_CASE("segments leave, and come back, as soon as the gradients of their own layers exist") {
+  RingOfRounds ring(RingConfigOf(3, kSmallRingModel,
+                                 {"ring.bucket_bytes=65536", "ring.first_bucket_bytes=65536"}));
+  REQUIRE(ring.plan().buckets().size() == 1);
+  for (int rank = 0; rank < 3; ++rank) REQUIRE(ring.Begin(rank, 0).ok());
+  const auto sent = [&] {
+    uint64_t pushes = 0;
+    for (int rank = 0; rank < 3; ++rank) pushes += ring.worker(rank).round->traffic().pushes;
+    return pushes;
+  };
+  // A segment passes two links each way.
+  const auto all_of = [&](auto is_pushed) {
+    uint64_t segments = 0;
+    for (const RingSegment& segment : ring.plan().segments()) {
+      segments += is_pushed(segment.first_layer) && is_pushed(segment.last_layer);
+    }
+    return 4 * segments;
+  };
+  // The backward pass of a plain model would come to the front layer last.
+  for (int rank = 0; rank < 3; ++rank) REQUIRE(ring.worker(rank).round->Push(0).ok());
+  DeliverSome(ring);
+  CHECK(sent() == all_of([](int layer) { return layer == 0; }));
+  for (int rank = 0; rank < 3; ++rank) REQUIRE(ring.worker(rank).round->Push(4).ok());
+  DeliverSome(ring);
+  CHECK(sent() == all_of([](int layer) { return layer != 2; }));
+  CHECK(sent() < 4 * ring.plan().segments().size());
+  for (int rank = 0; rank < 3; ++rank) REQUIRE(ring.worker(rank).round->Push(2).ok());
+  RequireOk(ring.DeliverAll(1));
+  CHECK(sent() == 4 * ring.plan().segments().size());
+}
+
 TEST_CASE("a worker that is late holds what comes, and the others may be an iteration ahead") {
   RingOfRounds ring(RingConfigOf(3, kSmallRingModel, {kMomentum}));
   RingReference reference(&ring.config(), &ring.plan());
