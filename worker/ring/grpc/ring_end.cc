@@ -176,6 +176,7 @@ absl::Status RingExchange::Leave(const absl::Status& outcome) {
   if (listener_ != nullptr) listener_->Shutdown(absl::Now() + kTellTimeout);
   listener_.reset();
   senders_.clear();
+  telling_.AwaitZero();  // what came from others meanwhile
   if (!lent_.AwaitAll(kTellTimeout)) {
     spdlog::error("gRPC still holds memory {} after its connections were closed",
                   absl::FormatDuration(kTellTimeout));

@@ -261,7 +261,7 @@ class RingExchange final : public ProgramExchange, public RingSender::Handler {
   std::atomic<bool> is_closing_ = false;    // the end of a stream is no loss any more
   std::atomic<bool> is_spread_ = false;
   std::atomic<bool> successor_finished_ = false;
-  PendingCount telling_;  // calls that tell the successor of a failure, or a note
+  PendingCount telling_;  // calls that tell the successor of a failure, or take or pass on a note
 
   mutable absl::Mutex mutex_;
   struct Untold {

@@ -11,6 +11,7 @@
 #include <memory>
 #include <utility>
 
+#include "absl/cleanup/cleanup.h"
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "common/base/error_kind.h"
@@ -134,6 +135,9 @@ absl::StatusOr<std::vector<RingNote>> RingExchange::Exchanged(RingNote note) {
 }
 
 absl::Status RingExchange::TakeNote(const RingNote& note) {
+  // The training thread may leave as soon as it has the note, and the successor needs it too.
+  telling_.Add();
+  const absl::Cleanup told = [this] { telling_.Remove(); };
   absl::Status taken = notes_.Take(note);
   if (taken.ok()) taken = CheckOthers();
   if (!taken.ok()) {
