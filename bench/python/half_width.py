@@ -19,7 +19,8 @@ import time
 import types
 
 from beside_ddp import KEEPING_MEMORY, WARM_UP
-from measuring import ROOT, TIMEOUT_SECONDS, config, in_role, report, run, seed_option
+from measuring import (ROOT, TIMEOUT_SECONDS, config, in_role, report, run, seed_option,
+                       start_on)
 from overhead import layers_model, resnet50_layers
 
 LINK_GBPS = 10
@@ -147,13 +148,13 @@ def over_link(role, iterations, more):
             path = pathlib.Path(folder, "cluster.textproto")
             text = config(1, 1, shared_memory="false")
             path.write_text(text.replace("127.0.0.1:0", made.addresses[0]))
-            shard = _start(made.shard_hosts[0],
-                           [str(ROOT / "bazel-bin/server/ps"), f"--config={path}", "--shard=0"],
-                           stderr=subprocess.DEVNULL)
+            shard = start_on(made.shard_hosts[0],
+                             [str(ROOT / "bazel-bin/server/ps"), f"--config={path}", "--shard=0"],
+                             stderr=subprocess.DEVNULL)
             environment = {"EVENSHARD_CONFIG": str(path), "RANK": "0", "WORLD_SIZE": "1",
                            "PYTHONPATH": str(ROOT / "python")}
-            worker = _start(made.worker_hosts[0], in_role(role, iterations, *more),
-                            env={**os.environ, **KEEPING_MEMORY, **environment})
+            worker = start_on(made.worker_hosts[0], in_role(role, iterations, *more),
+                              env={**os.environ, **KEEPING_MEMORY, **environment})
             try:
                 output = worker.stdout.read()
                 if worker.wait(TIMEOUT_SECONDS) != 0:
@@ -163,11 +164,6 @@ def over_link(role, iterations, more):
                     process.stdin.close()
                     process.wait(TIMEOUT_SECONDS)
     return json.loads(output.splitlines()[-1])
-
-
-def _start(host, command, **options):
-    return subprocess.Popen(host.command(command), stdin=subprocess.PIPE, stdout=subprocess.PIPE,
-                            text=True, **options)
 
 
 def link_worker(arguments, dtype):

@@ -24,10 +24,11 @@ def config(workers, shards, *, shared_memory, model="from_workers {}", more=""):
     return "\n".join(lines) + f"\nexchange {{ shared_memory: {shared_memory} {more} }}\n"
 
 
-def ring_config(workers):
-    """A config text of a ring on loopback, at ports that launch chooses."""
-    addresses = " ".join(['address: "127.0.0.1:0"'] * workers)
-    return (f"model {{ from_workers {{}} }}\ntopology: RING\nring {{ {addresses} }}\n"
+def ring_config(workers, *, addresses=None, bucket_bytes=26214400):
+    """A config text of a ring, by default on loopback, at ports that launch chooses."""
+    places = " ".join(f'address: "{each}"' for each in addresses or ["127.0.0.1:0"] * workers)
+    return (f"model {{ from_workers {{}} }}\ntopology: RING\n"
+            f"ring {{ {places} bucket_bytes: {bucket_bytes} }}\n"
             f"workers: {workers}\nupdate {{ policy: SYNC }}\n")
 
 
@@ -60,6 +61,12 @@ def run(text, role=None, iterations=0, *options):
             return json.loads(summary.read_text())
     lines = [line for line in done.stdout.splitlines() if line.startswith("[worker 0] {")]
     return json.loads(lines[-1].partition("] ")[2])
+
+
+def start_on(host, command, **options):
+    """Starts a command in one of the namespaces of an emulated network."""
+    return subprocess.Popen(host.command(command), stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+                            text=True, **options)
 
 
 def report(what, ratios):

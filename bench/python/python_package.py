@@ -15,6 +15,7 @@ other, and the result is the ratio within a round: its median, and the smallest 
     python3 bench/python/python_package.py memory    a bfloat16 worker beside torch.optim.AdamW
     python3 bench/python/python_package.py hand_over   state for a worker that comes back
     python3 bench/python/python_package.py link      bfloat16 beside float32, links of 10 Gb/s
+    python3 bench/python/python_package.py order     modules registered in other orders, a ring
 
 All but goodput and reader need PyTorch. Results are checked before anything is timed.
 """
@@ -28,6 +29,7 @@ from checks import checks, checks_worker
 from goodput import goodput, push_pull_worker
 from hand_over import hand_over, hand_over_worker
 from half_width import link, link_worker, memory, memory_worker
+from order import ORDERS, USED, order, order_worker
 from overhead import OVERHEAD, overhead, overhead_worker, registered
 from reading import read_worker, reader, train_worker
 from startup import startup, startup_worker
@@ -43,6 +45,7 @@ COMMANDS: dict[str, Callable] = {
     "memory": memory,
     "hand_over": hand_over,
     "link": link,
+    "order": order,
 }
 ROLES: dict[str, Callable] = {
     "push_pull": push_pull_worker,
@@ -56,6 +59,7 @@ ROLES: dict[str, Callable] = {
     "train_and_read": functools.partial(train_worker, reads=True),
     "read": read_worker,
     "hand_over": hand_over_worker,
+    "order": order_worker,
     "memory_torch": functools.partial(memory_worker, dtype=None),
     **{
         f"{what}_{dtype}": functools.partial(worker, dtype=dtype)
@@ -79,7 +83,9 @@ def main():
     parser.add_argument("--transport", choices=["shared memory", "TCP", "ring"],
                         help="of ddp: only this one; the ring is one over TCP, without shards")
     parser.add_argument("--seed", type=int,
-                        help="a model that is drawn: of overhead, ddp, memory, hand_over and link")
+                        help="a model that is drawn: of overhead, ddp, memory, hand_over and link;"
+                             " of order: what is drawn at random")
+    parser.add_argument("--order", choices=[USED, *ORDERS], help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     (ROLES[arguments.role] if arguments.what == "worker" else COMMANDS[arguments.what])(arguments)
 
