@@ -33,7 +33,7 @@ def registered(order, seed):
     used = list(range(LAYERS))
     half = LAYERS // 2
     if order == "random":
-        return random.Random(seed or 1).sample(used, LAYERS)
+        return random.Random(1 if seed is None else seed).sample(used, LAYERS)
     return {
         USED: used,
         "reverse": used[::-1],

@@ -108,7 +108,7 @@ void RefuseModes(const ClusterConfig& config, Refusals& refusals) {
                   "where workers exchange messages, allowed: false, the default with it");
   refusals.Refuse(config.local().fragments() > 1, "local.fragments",
                   absl::StrCat("is ", config.local().fragments()),
-                  "whose buckets may have layers of several fragments, allowed: 1");
+                  "whose chunks may have layers of several fragments, allowed: 1");
 }
 
 void ValidateWorkers(const ClusterConfig& config, FieldProblems* problems) {

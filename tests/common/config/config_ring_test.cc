@@ -107,7 +107,7 @@ TEST_CASE("what a ring cannot be is refused before anything starts") {
         "exchange.shared_memory: is true with topology RING, where workers exchange messages, "
         "allowed: false, the default with it");
   CHECK(ErrorOfRing("local={steps: 4 fragments: 2 optimizer {kind: ADAMW}}") ==
-        "local.fragments: is 2 with topology RING, whose buckets may have layers of several "
+        "local.fragments: is 2 with topology RING, whose chunks may have layers of several "
         "fragments, allowed: 1");
   CHECK(ErrorOfRing("limits.lead_bytes=1000000") ==
         "limits.lead_bytes: has no effect with topology RING, because it is about shards, allowed: "

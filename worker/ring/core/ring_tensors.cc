@@ -12,17 +12,15 @@ RingTensors::RingTensors(const Options& options)
     : options_(options),
       is_mean_(options.config->proto().optimizer().kind() == OptimizerConfig::MEAN) {
   const size_t tensors = options.config->model().tensors().size();
+  segments_.resize(tensors);
   heads_.resize(tensors);
-  first_segment_.resize(tensors);
   is_pushed_.resize(tensors);
   is_all_absent_.resize(tensors);
   updates_.resize(tensors);
   for (const RingSegment& segment : options.plan->segments()) {
     for (const RingRun& run : options.plan->runs(segment)) {
+      segments_[run.tensor].push_back(segment.id);
       heads_[run.tensor].push_back(run.begin);
-      if (run.begin == options.config->model().tensors()[run.tensor].offset) {
-        first_segment_[run.tensor] = segment.id;
-      }
     }
   }
 }
@@ -81,8 +79,7 @@ void RingTensors::Mark(int tensor, Contribution contribution) {
   }
 }
 
-bool RingTensors::WasAbsent(int tensor) const {
-  if (options_.round->IsUnchanged(options_.plan->segments()[first_segment_[tensor]])) return true;
+bool RingTensors::IsMarked(int tensor) const {
   const Tensor& info = options_.config->model().tensors()[tensor];
   return is_mean_ && !assigns_ && info.role == TensorRole::kParameter &&
          IsAbsentMark(options_.parameters[info.offset]);
@@ -91,8 +88,12 @@ bool RingTensors::WasAbsent(int tensor) const {
 void RingTensors::Awaited() {
   if (!is_open_ || options_.round->is_begun()) return;
   is_open_ = false;
-  for (size_t i = 0; i < updates_.size(); ++i) {
-    is_all_absent_[i] = WasAbsent(static_cast<int>(i));
+  for (int i = 0; i < static_cast<int>(updates_.size()); ++i) {
+    const auto unchanged = std::count_if(
+        segments_[i].begin(), segments_[i].end(),
+        [&](uint32_t id) { return options_.round->IsUnchanged(options_.plan->segments()[id]); });
+    const bool is_none_changed = unchanged == static_cast<int64_t>(segments_[i].size());
+    is_all_absent_[i] = is_none_changed || (is_mean_ && unchanged > 0) || IsMarked(i);
     if (!is_all_absent_[i]) ++updates_[i];
   }
 }

@@ -42,7 +42,9 @@ class RingTensors {
     return IsPushed(tensor) ? options_.round->HasLayer(tensor) : !options_.round->is_begun();
   }
   // Whether no worker had a gradient of the tensor in the iteration that ended last. Unless the
-  // optimizer's kind is MEAN that is only known of all tensors of a segment together.
+  // optimizer's kind is MEAN that is only known of all tensors of a segment together. Under MEAN a
+  // tensor of which a part has no mean, since all workers had kNothing for another tensor of its
+  // segment, counts as one without a gradient.
   bool IsAllAbsent(int tensor) const { return is_all_absent_[tensor]; }
   // Counts the iterations in which the tensor may have changed.
   uint64_t updates(int tensor) const { return updates_[tensor]; }
@@ -59,13 +61,14 @@ class RingTensors {
  private:
   // Makes the memory say what this worker has of a tensor.
   void Mark(int tensor, Contribution contribution);
-  bool WasAbsent(int tensor) const;
+  // Whether a mean says that no worker had a gradient of the tensor.
+  bool IsMarked(int tensor) const;
 
   const Options options_;
   const bool is_mean_;  // optimizer.kind MEAN
-  // By tensor: the first elements of its parts, in the buffers, and the segment of its first part.
+  // By tensor: the segments with its parts, and the first elements of these, in the buffers.
+  std::vector<std::vector<uint32_t>> segments_;
   std::vector<std::vector<int64_t>> heads_;
-  std::vector<uint32_t> first_segment_;
 
   bool is_open_ = false;  // an iteration has begun and is not counted
   bool assigns_ = false;

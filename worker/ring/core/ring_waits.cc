@@ -44,10 +44,19 @@ absl::Status RingRound::AwaitAll() { return Await({.until_sent = true}); }
 absl::Status RingRound::Await(const Wait& wait) {
   absl::MutexLock lock(&mutex_);
   RETURN_IF_ERROR(failure_);
-  for (int layer = 0; is_begun_ && layer < static_cast<int>(is_pushed_.size()); ++layer) {
-    // The norm, without which no parameters come, is that of all layers.
-    const bool is_awaited = wait.layer < 0 || wait.layer == layer || norm_.clips();
-    if (is_awaited && !plan_.segments_of_layer(layer).empty() && !is_pushed_[layer]) {
+  // The layers of the segments that are waited for. The norm, without which no parameters come, is
+  // that of all layers.
+  int first = 0;
+  int last = static_cast<int>(is_pushed_.size()) - 1;
+  if (wait.layer >= 0 && !norm_.clips()) {
+    first = last = wait.layer;
+    for (const uint32_t id : plan_.segments_of_layer(wait.layer)) {
+      first = std::min(first, plan_.segments()[id].first_layer);
+      last = std::max(last, plan_.segments()[id].last_layer);
+    }
+  }
+  for (int layer = first; is_begun_ && layer <= last; ++layer) {
+    if (!plan_.segments_of_layer(layer).empty() && !is_pushed_[layer]) {
       return absl::FailedPreconditionError(
           absl::StrCat("layer ", layer, " has not been pushed, and is waited for"));
     }

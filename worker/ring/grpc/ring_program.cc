@@ -142,7 +142,7 @@ absl::Status RingExchange::TakeNote(const RingNote& note) {
   if (taken.ok()) taken = CheckOthers();
   if (!taken.ok()) {
     Fail(taken);
-  } else if (note.origin() != static_cast<uint32_t>(successor_)) {
+  } else if (note.origin() != static_cast<uint32_t>(successor_) && round_->failure().ok()) {
     Pass(note);
   }
   return taken;

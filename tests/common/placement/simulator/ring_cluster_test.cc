@@ -82,6 +82,16 @@ TEST_CASE("buckets leave during the backward pass, and layers wait for theirs, b
   CHECK(seconds("FULL") >= 9);
 }
 
+TEST_CASE("what of a bucket is there leaves before the rest") {
+  const PlannedConfig config = RingConfigOf(
+      2, "BACKWARD",
+      {"ring.bucket_bytes=4000000", "ring.first_bucket_bytes=4000000", "limits.chunk_bytes=65536"});
+  REQUIRE(config.ring_plan().buckets().size() == 1);
+  const double exchange = kModelBytes / kRate;
+  CHECK(SecondsOf(config, 1, 2) >= 9);
+  CHECK(SecondsOf(config, 1, 2) < 9 + 0.5 * exchange);
+}
+
 TEST_CASE("the slowest worker and the slowest link hold up the whole ring") {
   const PlannedConfig config = RingConfigOf(4, "FULL");
   ClusterRates rates = EqualRates(config, 1000 * kRate);

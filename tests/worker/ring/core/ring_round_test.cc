@@ -113,8 +113,9 @@ TEST_CASE("the order in which a worker's gradients come changes nothing") {
 }
 
 TEST_CASE("segments leave, and come back, as soon as the gradients of their own layers exist") {
-  RingOfRounds ring(RingConfigOf(3, kSmallRingModel,
-                                 {"ring.bucket_bytes=65536", "ring.first_bucket_bytes=65536"}));
+  RingOfRounds ring(RingConfigOf(
+      3, kSmallRingModel,
+      {"limits.chunk_bytes=320", "ring.bucket_bytes=65536", "ring.first_bucket_bytes=65536"}));
   REQUIRE(ring.plan().buckets().size() == 1);
   for (int rank = 0; rank < 3; ++rank) REQUIRE(ring.Begin(rank, 0).ok());
   const auto sent = [&] {
@@ -134,11 +135,18 @@ TEST_CASE("segments leave, and come back, as soon as the gradients of their own 
   for (int rank = 0; rank < 3; ++rank) REQUIRE(ring.worker(rank).round->Push(0).ok());
   DeliverSome(ring);
   CHECK(sent() == all_of([](int layer) { return layer == 0; }));
+  const RingSegment& shared = ring.plan().segments()[ring.plan().segments_of_layer(0).back()];
+  REQUIRE(shared.last_layer == 2);
+  CHECK_FALSE(ring.worker(0).round->HasLayer(0));
+  CHECK(ring.worker(0).round->AwaitLayer(0).message() ==
+        "layer 2 has not been pushed, and is waited for");
   for (int rank = 0; rank < 3; ++rank) REQUIRE(ring.worker(rank).round->Push(4).ok());
   DeliverSome(ring);
   CHECK(sent() == all_of([](int layer) { return layer != 2; }));
   CHECK(sent() < 4 * ring.plan().segments().size());
   for (int rank = 0; rank < 3; ++rank) REQUIRE(ring.worker(rank).round->Push(2).ok());
+  DeliverSome(ring);
+  for (const int layer : {0, 2, 4}) CHECK(ring.worker(0).round->HasLayer(layer));
   RequireOk(ring.DeliverAll(1));
   CHECK(sent() == 4 * ring.plan().segments().size());
 }
@@ -283,7 +291,7 @@ TEST_CASE("a sum beyond float32, or beyond the encoding, ends the run") {
   }
 }
 
-TEST_CASE("a layer is there when the buckets with its tensors are") {
+TEST_CASE("a layer is there when the segments with its tensors are") {
   RingOfRounds ring(RingConfigOf(2, kSmallRingModel));
   RingRound& round = *ring.worker(0).round;
   CHECK(round.AwaitLayer(0).ok());  // nothing has begun
@@ -293,14 +301,13 @@ TEST_CASE("a layer is there when the buckets with its tensors are") {
   CHECK(round.AwaitLayer(4).message() == "layer 4 has not been pushed, and is waited for");
   for (const int rank : {0, 1}) REQUIRE(ring.worker(rank).round->Push(4).ok());
   CHECK(round.Push(4).message() == "layer 4 has been pushed in this iteration already");
-  // fc3 is the first bucket, which needs no other layer.
+  // fc3 is the first bucket, and shares no segment with another layer.
   for (int i = 0; i < 100; ++i) {
     ring.Deliver(i % 2, static_cast<RingWay>(i / 2 % 2), i / 4 % 2);
   }
   CHECK(round.AwaitLayer(4).ok());
   CHECK(round.is_begun());
   CHECK(round.AwaitLayer(2).message() == "layer 2 has not been pushed, and is waited for");
-  // fc1's biases share a bucket with fc2, which does not leave without them.
   for (const int rank : {0, 1}) REQUIRE(ring.worker(rank).round->Push(2).ok());
   for (const int rank : {0, 1}) REQUIRE(ring.worker(rank).round->Push(0).ok());
   RequireOk(ring.DeliverAll(3));

@@ -248,6 +248,26 @@ TEST_CASE("a worker that has given up is left out of the mean") {
   CHECK(shared.size() == 2);
 }
 
+TEST_CASE("a tensor of which a part has no mean counts as one without a gradient") {
+  TestRing ring = ProgramRing(3, {kMean});
+  CheckOk(ring.RunWorkers([&](int rank, RingExchange& exchange) -> absl::Status {
+    RETURN_IF_ERROR(Initialize(ring, rank, exchange));
+    std::vector<Contribution> of(kTensors, kGradient);
+    RETURN_IF_ERROR(Iterate(ring, rank, exchange, of, 2));
+    CHECK_FALSE(exchange.TensorAllAbsent(kA));
+    // All have given up behind `a`, which shares a segment with `b`.
+    of[kB] = kNothing;
+    RETURN_IF_ERROR(Iterate(ring, rank, exchange, of, 4));
+    CHECK(exchange.TensorAllAbsent(kA));
+    CHECK(exchange.TensorAllAbsent(kB));
+    of[kB] = kGradient;
+    RETURN_IF_ERROR(Iterate(ring, rank, exchange, of, 4));
+    CHECK_FALSE(exchange.TensorAllAbsent(kA));
+    CHECK(ValueOf(ring, rank, kA) == 4);
+    return absl::OkStatus();
+  }));
+}
+
 TEST_CASE("a mean is added in the order of ranks, and all have the same states") {
   TestRing ring = ProgramRing(3, {kSgd});
   CheckOk(ring.RunWorkers([&](int rank, RingExchange& exchange) -> absl::Status {
