@@ -3,9 +3,13 @@
     bazel run -c opt //experiments:accuracy -- --config=configs/mnist_mlp.textproto
 
 Trains the config by launch with each mode, number of workers and seed, and prints the accuracy on
-the test images. With --drawn it draws the optimizer, its numbers, the batch and the number of
-workers, so that the comparison does not depend on one choice of them. Exit code: 0 if all runs are
-done; 1 after a failure; 2 for a wrong command line; 130 after Ctrl-C.
+the test images. With --drawn it draws the optimizer, its numbers, the batch, the number of workers
+and that of local steps, so that the comparison does not depend on one choice of them:
+
+    ... --drawn=4 --mode='policy: SYNC' --mode='policy: SYNC | local={steps: STEPS optimizer
+    {OPTIMIZER}} | optimizer={kind: NESTEROV learning_rate: 0.6 momentum: 0.9}'
+
+Exit code: 0 if all runs are done; 1 after a failure; 2 for a wrong command line; 130 after Ctrl-C.
 """
 
 import json
@@ -29,8 +33,9 @@ _MODES = (
 def add_flags(add):
     add("--config", required=True, metavar="FILE", help="a ClusterConfig with test images")
     add("--mode", action="append", default=[], metavar="TEXT", dest="modes",
-        help="an Update in text format, to compare with the first one;\ndefault: "
-        + "\n         ".join(_MODES))
+        help="an Update in text format, to compare with the first one, and other overrides\n"
+             "behind it, each after a vertical bar; with --drawn they may name what is drawn,\n"
+             "the OPTIMIZER and the local STEPS;\ndefault: " + "\n         ".join(_MODES))
     add("--workers", default="2,4,8", help="numbers of workers; default: 2,4,8")
     add("--seeds", type=int, default=3, help="of each; default: 3")
     add("--epochs", type=int, default=3, help="default: 3")
@@ -43,11 +48,12 @@ def add_flags(add):
 
 def _accuracy(programs, arguments, workers, mode, seed, more):
     """Trains once, and returns the percentage of test images that are recognised in the end."""
+    update, *others = (each.strip() for each in mode.split("|"))
     changes = [
         'shard=[{address: "127.0.0.1:0"}, {address: "127.0.0.1:0"}]', f"workers={workers}",
-        f"update={{{mode}}}", f"training.epochs={arguments.epochs}",
+        f"update={{{update}}}", f"training.epochs={arguments.epochs}",
         f"training.evaluate_every_epochs={arguments.epochs}", "training.required_accuracy=0",
-        f"training.seed={seed}", *more, *arguments.overrides,
+        f"training.seed={seed}", *more, *others, *arguments.overrides,
     ]
     with tempfile.TemporaryDirectory() as folder:
         summary = os.path.join(folder, "summary.json")
@@ -62,19 +68,23 @@ def _accuracy(programs, arguments, workers, mode, seed, more):
             return 100 * json.load(file)["final_accuracy"]
 
 
-def _for_optimizer(mode, optimizer):
-    """A mode without what a drawn optimizer has not."""
+def _for_drawn(mode, optimizer, steps):
+    """A mode with what was drawn, and without what a drawn optimizer has not."""
+    if not optimizer:
+        return mode
     has_velocity = "MOMENTUM" in optimizer or "NESTEROV" in optimizer
-    return mode.replace(" velocity: SHARED", "") if optimizer and not has_velocity else mode
+    mode = mode if has_velocity else mode.replace(" velocity: SHARED", "")
+    return mode.replace("OPTIMIZER", optimizer).replace("STEPS", str(steps))
 
 
 def _trainings(arguments):
-    """Yields a name, the number of workers, the overrides and the optimizer of each."""
+    """Yields a name, the workers, the overrides, the optimizer and the local steps of each."""
     if not arguments.drawn:
         for workers in arguments.workers.split(","):
-            yield f"{workers} workers", int(workers), [], ""
+            yield f"{workers} workers", int(workers), [], "", 0
         return
     dice = random.Random(arguments.draw_seed)
+    dice_of_steps = random.Random(arguments.draw_seed)  # the others' numbers do not depend on it
     for _ in range(arguments.drawn):
         workers = dice.randint(2, 8)
         kind = dice.choice(("MOMENTUM", "NESTEROV", "ADAM", "SGD"))
@@ -83,8 +93,9 @@ def _trainings(arguments):
         momentum = f" momentum: {dice.uniform(0.8, 0.95):.3f}" if has_velocity else ""
         batch = dice.choice((32, 64, 128))
         optimizer = f"kind: {kind} learning_rate: {rate:.4f}{momentum}"
-        yield (f"{workers} workers, batch {batch}, {optimizer}", workers,
-               [f"optimizer={{{optimizer}}}", f"training.batch_size={batch}"], optimizer)
+        steps = dice_of_steps.randint(4, 64)
+        yield (f"{workers} workers, batch {batch}, {optimizer}, STEPS {steps}", workers,
+               [f"optimizer={{{optimizer}}}", f"training.batch_size={batch}"], optimizer, steps)
 
 
 def work(arguments, programs):
@@ -94,13 +105,16 @@ def work(arguments, programs):
         raise program.UsageError(
             f"--workers: is {arguments.workers}, allowed: numbers above 0, separated by commas")
     modes = arguments.modes or list(_MODES)
+    if not arguments.drawn and any("OPTIMIZER" in mode or "STEPS" in mode for mode in modes):
+        raise program.UsageError("--mode: names OPTIMIZER or STEPS, allowed: only with --drawn")
     results = []
-    for name, workers, more, optimizer in _trainings(arguments):
+    for name, workers, more, optimizer, steps in _trainings(arguments):
         print(name, flush=True)
         least = None
         for mode in modes:
             accuracies = [
-                _accuracy(programs, arguments, workers, _for_optimizer(mode, optimizer), seed, more)
+                _accuracy(programs, arguments, workers, _for_drawn(mode, optimizer, steps), seed,
+                          more)
                 for seed in range(1, arguments.seeds + 1)
             ]
             median = statistics.median(accuracies)

@@ -45,6 +45,19 @@ class AccuracyTest(unittest.TestCase):
             names.add(done.stdout.splitlines()[0])
         self.assertEqual(len(names), 1)
 
+    def test_modes_name_what_is_drawn(self):
+        mode = ("policy: SYNC | local={steps: STEPS optimizer {OPTIMIZER}} | "
+                "optimizer={kind: NESTEROV learning_rate: 0.6 momentum: 0.9}")
+        done = _run(_CONFIG, "--drawn=1", "--seeds=1", "--epochs=6", f"--mode={mode}")
+        self.assertEqual(done.returncode, 0, done.stdout)
+        self.assertRegex(done.stdout.splitlines()[0], r", kind: \w+ learning_rate: .*, STEPS \d+$")
+        done = _run(_CONFIG, "--drawn=1", "--mode=policy: SYNC | local={steps: -STEPS}")
+        self.assertEqual(done.returncode, 1)
+        self.assertRegex(done.stdout, r"local\.steps: is -\d+, allowed")
+        done = _run(_CONFIG, f"--mode={mode}")
+        self.assertEqual((done.returncode, done.stdout), (
+            2, "--mode: names OPTIMIZER or STEPS, allowed: only with --drawn\n"))
+
     def test_a_wrong_command_line_is_refused(self):
         done = _run("--config=nowhere")
         self.assertEqual((done.returncode, done.stdout), (
