@@ -73,9 +73,9 @@ std::vector<float> GradientOf(const std::vector<float>& parameters, std::mt19937
 }
 
 struct Result {
-  absl::Status status;
-  std::vector<float> parameters;
-  std::vector<uint64_t> limited;  // by worker
+  absl::Status status = {};
+  std::vector<float> parameters = {};
+  std::vector<uint64_t> limited = {};  // by worker
   uint64_t chunks = 0;
 };
 

@@ -141,7 +141,7 @@ Outcome Run(const PlannedConfig& config, const Gradients& gradients = {}) {
 struct Inner {
   bool is_adamw = false;
   double rate = 0.1;
-  Values m, v;
+  Values m = {}, v = {};
   int updates = 0;
 
   void Step(const Values& gradient, Values& w) {
