@@ -34,9 +34,9 @@ class WorkerModel final : private EventQueue::Target {
       int first;
       int last;
     };
-    // Of a run with shards, whose units are the plan's chunks.
+    // For a run with shards: the units are the plan's chunks.
     Layers(const PlannedRun& run, absl::Span<const LayerTime> layer_times);
-    // Of units that have the given layers.
+    // The units have the given layers.
     Layers(const PlannedRun& run, absl::Span<const LayerTime> layer_times,
            std::vector<Range> units_layers);
 

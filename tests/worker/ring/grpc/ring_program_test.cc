@@ -229,7 +229,7 @@ TEST_CASE("a worker that has given up is left out of the mean") {
     return Iterate(ring, rank, exchange, of, rank == 1 ? 100.0F : 2);
   }));
   CHECK(ValueOf(ring, 1, kB) == 1);
-  // Of the tensor beside it, what shares a segment with it has not left.
+  // What the tensor beside it has in the same segment has not left either.
   const absl::Span<float> beside = Of(ring, ring.parameters(1), kA);
   const RingPlan& plan = ring.config().ring_plan();
   const std::vector<Tensor>& tensors = ring.config().model().tensors();
