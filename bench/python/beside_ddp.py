@@ -16,11 +16,9 @@ import time
 
 from goodput import VGG16_LINEAR
 from measuring import (
-    TIMEOUT_SECONDS, TRANSPORTS, config, in_role, report, ring_config, run, seed_option
+    KEEPING_MEMORY, TIMEOUT_SECONDS, TRANSPORTS, config, in_role, report, ring_config, run,
+    seed_option,
 )
-
-# What launch sets for scripts.
-KEEPING_MEMORY = {"MALLOC_MMAP_MAX_": "0", "MALLOC_TRIM_THRESHOLD_": str(2**40)}
 
 # Contents of parameters and gradients are compared in the first 10 iterations, and seldom then.
 WARM_UP = 12

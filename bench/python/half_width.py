@@ -16,11 +16,12 @@ import subprocess
 import sys
 import tempfile
 import time
-import types
 
-from beside_ddp import KEEPING_MEMORY, WARM_UP
-from measuring import (ROOT, TIMEOUT_SECONDS, config, in_role, report, run, seed_option,
-                       start_on)
+from beside_ddp import WARM_UP
+from measuring import (
+    INSECURE, ROOT, TIMEOUT_SECONDS, config, emulated_network, in_role, report, run, seed_option,
+    start_on, worker_environment,
+)
 from overhead import layers_model, resnet50_layers
 
 LINK_GBPS = 10
@@ -137,24 +138,16 @@ def link(arguments):
 
 def over_link(role, iterations, more):
     """Runs a worker and a shard, which have a link each. Returns what the worker has printed."""
-    sys.path.insert(0, str(ROOT))
-    from experiments.cluster import network
-
-    # A topology.Wiring, without the protobuf modules that only Bazel makes.
-    wiring = types.SimpleNamespace(workers=1, shards=1, colocated=False, link_gbps=LINK_GBPS,
-                                   shard_link_gbps=(), mtu=1500)
     with tempfile.TemporaryDirectory() as folder:
-        with network.NamespaceNetwork(wiring, folder) as made:
+        with emulated_network(folder, workers=1, shards=1, link_gbps=LINK_GBPS) as made:
             path = pathlib.Path(folder, "cluster.textproto")
             text = config(1, 1, shared_memory="false")
-            path.write_text(text.replace("127.0.0.1:0", made.addresses[0]))
+            path.write_text(text.replace("127.0.0.1:0", made.addresses[0]) + INSECURE)
             shard = start_on(made.shard_hosts[0],
                              [str(ROOT / "bazel-bin/server/ps"), f"--config={path}", "--shard=0"],
                              stderr=subprocess.DEVNULL)
-            environment = {"EVENSHARD_CONFIG": str(path), "RANK": "0", "WORLD_SIZE": "1",
-                           "PYTHONPATH": str(ROOT / "python")}
             worker = start_on(made.worker_hosts[0], in_role(role, iterations, *more),
-                              env={**os.environ, **KEEPING_MEMORY, **environment})
+                              env=worker_environment(path, 0, 1))
             try:
                 output = worker.stdout.read()
                 if worker.wait(TIMEOUT_SECONDS) != 0:

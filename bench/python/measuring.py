@@ -7,11 +7,14 @@ import statistics
 import subprocess
 import sys
 import tempfile
+import types
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
 LAUNCH = ROOT / "bazel-bin" / "tools" / "launch" / "launch"
 PROGRAM = pathlib.Path(__file__).resolve().with_name("python_package.py")
 TIMEOUT_SECONDS = 600
+# What launch sets for scripts.
+KEEPING_MEMORY = {"MALLOC_MMAP_MAX_": "0", "MALLOC_TRIM_THRESHOLD_": str(2**40)}
 TRANSPORTS = {"true": "shared memory", "false": "TCP"}  # by exchange.shared_memory
 
 
@@ -61,6 +64,27 @@ def run(text, role=None, iterations=0, *options):
             return json.loads(summary.read_text())
     lines = [line for line in done.stdout.splitlines() if line.startswith("[worker 0] {")]
     return json.loads(lines[-1].partition("] ")[2])
+
+
+# What a config of an emulated network says, which nobody else reaches.
+INSECURE = "security { insecure: true }\n"
+
+
+def emulated_network(folder, *, workers, shards, link_gbps):
+    """A network.NamespaceNetwork, in which each process has a host of its own."""
+    sys.path.insert(0, str(ROOT))
+    from experiments.cluster import network
+
+    # A topology.Wiring, without the protobuf modules that only Bazel makes.
+    wiring = types.SimpleNamespace(workers=workers, shards=shards, colocated=False,
+                                   link_gbps=link_gbps, shard_link_gbps=(), mtu=1500)
+    return network.NamespaceNetwork(wiring, folder)
+
+
+def worker_environment(path, rank, workers):
+    """What a script finds that trains with the config in a file."""
+    return {**os.environ, **KEEPING_MEMORY, "EVENSHARD_CONFIG": str(path), "RANK": str(rank),
+            "WORLD_SIZE": str(workers), "PYTHONPATH": str(ROOT / "python")}
 
 
 def start_on(host, command, **options):

@@ -1,5 +1,5 @@
 """The order in which a script registers its modules, in a ring whose gradients leave during the
-backward pass: each of five orders beside that in which the modules are used.
+backward pass: each of four orders beside that in which the modules are used.
 
 Two workers in network namespaces of their own train 24 layers of 1 MB, which compute nothing, but
 take 15 ms forward and 30 ms backward each by sleeping, so that others on the machine hardly count.
@@ -7,16 +7,17 @@ Their links carry 0.4 Gb/s, and buckets have six layers.
 """
 
 import json
-import os
 import pathlib
 import random
 import sys
 import tempfile
 import time
-import types
 
-from beside_ddp import KEEPING_MEMORY, WARM_UP
-from measuring import ROOT, TIMEOUT_SECONDS, in_role, report, ring_config, start_on
+from beside_ddp import WARM_UP
+from measuring import (
+    INSECURE, TIMEOUT_SECONDS, emulated_network, in_role, report, ring_config, seed_option,
+    start_on, worker_environment,
+)
 
 LAYERS = 24
 ELEMENTS = 1 << 18  # of a layer
@@ -62,27 +63,15 @@ def order(arguments):
 
 def over_links(name, arguments):
     """The seconds of a step."""
-    sys.path.insert(0, str(ROOT))
-    from experiments.cluster import network
-
-    # A topology.Wiring, without the protobuf modules that only Bazel makes.
-    wiring = types.SimpleNamespace(workers=WORKERS, shards=0, colocated=False,
-                                   link_gbps=LINK_GBPS, shard_link_gbps=(), mtu=1500)
-    options = [f"--order={name}"]
-    if arguments.seed is not None:
-        options.append(f"--seed={arguments.seed}")
+    command = in_role("order", arguments.iterations, f"--order={name}",
+                      *seed_option(arguments.seed))
     with tempfile.TemporaryDirectory() as folder:
-        with network.NamespaceNetwork(wiring, folder) as made:
+        with emulated_network(folder, workers=WORKERS, shards=0, link_gbps=LINK_GBPS) as made:
             text = ring_config(WORKERS, bucket_bytes=BUCKET_BYTES, addresses=made.addresses)
             path = pathlib.Path(folder, "cluster.textproto")
-            path.write_text(f"{text}exchange {{ schedule: BACKWARD }}\n"
-                            "security { insecure: true }\n")
-            workers = []
-            for rank, host in enumerate(made.worker_hosts):
-                environment = {"EVENSHARD_CONFIG": str(path), "RANK": str(rank),
-                               "WORLD_SIZE": str(WORKERS), "PYTHONPATH": str(ROOT / "python")}
-                workers.append(start_on(host, in_role("order", arguments.iterations, *options),
-                                        env={**os.environ, **KEEPING_MEMORY, **environment}))
+            path.write_text(f"{text}exchange {{ schedule: BACKWARD }}\n{INSECURE}")
+            workers = [start_on(host, command, env=worker_environment(path, rank, WORKERS))
+                       for rank, host in enumerate(made.worker_hosts)]
             try:
                 outputs = [worker.stdout.read() for worker in workers]
                 if any(worker.wait(TIMEOUT_SECONDS) != 0 for worker in workers):
