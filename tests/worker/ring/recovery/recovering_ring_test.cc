@@ -82,7 +82,8 @@ class Coordination {
     const absl::MutexLock calls(&calls_mutex_);
     absl::MutexLock lock(&mutex_);
     links_.erase(link);
-    news_.erase(link);
+    // As a link to launch does, it says the last that was announced before it ends.
+    if (news_.erase(link) > 0) coordinator_.Seen(link->state_, absl::Now()).IgnoreError();
     coordinator_.Gone({.is_worker = true,
                        .index = link->state_.worker(),
                        .incarnation = link->state_.incarnation()},
