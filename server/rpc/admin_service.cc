@@ -2,29 +2,10 @@
 
 #include "common/base/status_macros.h"
 #include "common/base/text.h"
-#include "common/net/connection_gate.h"
-#include "proto/config.pb.h"
+#include "common/net/border_stats.h"
 #include "spdlog/spdlog.h"
 
 namespace evenshard {
-namespace {
-
-void FillConnections(const Listener& listener, const ClusterConfig& config,
-                     ShardStats::Connections* connections) {
-  const ConnectionGate::Counts counts = listener.connections();
-  const Strangers limits = StrangersOf(config);
-  connections->set_open(counts.open);
-  connections->set_most_open(limits.connections());
-  connections->set_unproven(counts.unknown);
-  connections->set_most_unproven(limits.handshakes());
-  connections->set_accepted(counts.accepted);
-  connections->set_turned_away(counts.turned_away);
-  connections->set_pushed_out(counts.pushed_out);
-  connections->set_timed_out(counts.timed_out);
-}
-
-}  // namespace
-
 UnaryReactor* AdminService::GetStats(CallContext* context, const MessageBytes* request,
                                      MessageBytes* response) {
   return AnswerUnary<GetStatsRequest, ShardStats>(
@@ -33,9 +14,7 @@ UnaryReactor* AdminService::GetStats(CallContext* context, const MessageBytes* r
         ASSIGN_OR_RETURN(
             ShardStats answer,
             host_->Stats(stats.has_slot() ? static_cast<int>(stats.slot()) : process_));
-        if (const Listener* const listener = listener_; listener != nullptr) {
-          FillConnections(*listener, config_.proto(), answer.mutable_connections());
-        }
+        FillBorder(listener_, config_.proto(), &answer);
         return answer;
       });
 }

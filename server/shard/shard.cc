@@ -12,7 +12,6 @@
 #include "common/base/status_macros.h"
 #include "common/base/text.h"
 #include "common/process/resident_memory.h"
-#include "common/security/refusal_log.h"
 #include "server/session/join_check.h"
 #include "server/shard/push_format.h"
 #include "server/update/make_update_policy.h"
@@ -379,11 +378,6 @@ ShardStats Shard::Stats() const {
   stats.set_plan_fingerprint(config_.plan().fingerprint());
   stats.set_uptime_seconds(absl::ToDoubleSeconds(clock_->Now() - start_time_));
   stats.set_resident_bytes(ResidentBytes());
-  const Security& security = config_.proto().security();
-  stats.set_protection(!security.certificate().empty() ? ShardStats::MTLS
-                       : security.insecure()           ? ShardStats::INSECURE
-                                                       : ShardStats::OF_HOST);
-  stats.set_refusals(Refusals());
   stats.set_parameters(config_.plan().shard_parameters(index_));
   stats.set_parameter_bytes(config_.plan().shard_parameters(index_) * sizeof(float));
   stats.set_chunks(config_.plan().chunks_of_shard(index_).size());

@@ -7,6 +7,7 @@
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "common/base/text.h"
+#include "tools/psctl/report/border_text.h"
 #include "tools/psctl/report/usage_text.h"
 
 namespace evenshard {
@@ -55,7 +56,7 @@ std::string WorkerTable(const ClusterReport& report, const ClusterReport* earlie
   return table.ToString();
 }
 
-// A line for each worker that does not answer, has failed or waits.
+// Lines about each worker that does not answer, has failed, waits or has met strangers.
 std::string Troubles(const ClusterReport& report) {
   std::string text;
   for (size_t rank = 0; rank < report.workers.size(); ++rank) {
@@ -71,6 +72,7 @@ std::string Troubles(const ClusterReport& report) {
     if (!stats.failure().empty()) {
       absl::StrAppend(&text, name, " has given the run up: ", Printable(stats.failure()), "\n");
     }
+    absl::StrAppend(&text, BorderText(name, stats));
     if (stats.has_wait()) {
       absl::StrAppend(&text, name, " has waited ", FormatSeconds(stats.wait().seconds()),
                       " in iteration ", stats.wait().iteration(), ": ",

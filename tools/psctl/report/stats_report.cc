@@ -15,6 +15,7 @@
 #include "common/base/text.h"
 #include "google/protobuf/util/json_util.h"
 #include "nlohmann/json.hpp"
+#include "tools/psctl/report/border_text.h"
 #include "tools/psctl/report/ring_stats_text.h"
 #include "tools/psctl/report/usage_text.h"
 
@@ -24,20 +25,6 @@ namespace {
 std::string ShardState(const ShardReport& shard) {
   if (!shard.stats.ok()) return "unreachable";
   return shard.stats->failure().empty() ? "up" : "failed";
-}
-
-// Whom the shard has not let in, and where that is near its limits, so that it may shut out those
-// who should come in.
-void AppendStrangers(size_t shard, const ShardStats::Connections& connections, std::string* text) {
-  const uint64_t closed =
-      connections.turned_away() + connections.pushed_out() + connections.timed_out();
-  if (closed == 0) return;
-  absl::StrAppend(text, "shard ", shard, " has ", FormatCount(connections.open()), " of ",
-                  FormatCount(connections.most_open()), " connections, and has closed ",
-                  FormatCount(closed),
-                  " of nobody that it knew: ", FormatCount(connections.turned_away()),
-                  " of too many, ", FormatCount(connections.pushed_out()), " for others, ",
-                  FormatCount(connections.timed_out()), " that were late (limits.strangers)\n");
 }
 
 std::string ShardTable(const ClusterReport& report) {
@@ -69,16 +56,7 @@ std::string ShardTable(const ClusterReport& report) {
       absl::StrAppend(&text, "shard ", i, " has given the run up: ", Printable(stats.failure()),
                       "\n");
     }
-    if (stats.protection() == ShardStats::INSECURE) {
-      absl::StrAppend(&text, "shard ", i,
-                      " is insecure: nothing is encrypted, and whoever reaches its port may do "
-                      "everything\n");
-    }
-    if (stats.refusals() > 0) {
-      absl::StrAppend(&text, "shard ", i, " has refused ", FormatCount(stats.refusals()),
-                      " calls and connections, which had no right; its log has some of them\n");
-    }
-    AppendStrangers(i, stats.connections(), &text);
+    absl::StrAppend(&text, BorderText(absl::StrCat("shard ", i), stats));
   }
   return text;
 }

@@ -174,6 +174,7 @@ absl::Status RingExchange::Leave(const absl::Status& outcome) {
   // Receivers wake senders, so they end first.
   service_->EndStreams(absl::OkStatus());
   if (listener_ != nullptr) listener_->Shutdown(absl::Now() + kTellTimeout);
+  listening_ = nullptr;
   listener_.reset();
   senders_.clear();
   telling_.AwaitZero();  // what came from others meanwhile

@@ -176,6 +176,7 @@ absl::Status RingExchange::Listen() {
   builder.RegisterService(service_.get());
   ASSIGN_OR_RETURN(listener_, Listener::Start(&builder, address, config_.proto(),
                                               absl::StrCat("worker ", options_.rank)));
+  listening_ = listener_.get();
   return absl::OkStatus();
 }
 

@@ -280,7 +280,8 @@ class RingExchange final : public ProgramExchange, public RingSender::Handler {
   std::optional<Reported> reported_ ABSL_GUARDED_BY(mutex_);
 
   std::unique_ptr<RingService> service_;
-  std::unique_ptr<Listener> listener_;  // null before Listen and after Leave
+  std::unique_ptr<Listener> listener_;                // null before Listen and after Leave
+  std::atomic<const Listener*> listening_ = nullptr;  // the same, for statistics
   std::shared_ptr<grpc::Channel> control_;
   std::unique_ptr<Ring::Stub> stub_;
   std::vector<std::unique_ptr<RingSender>> senders_;  // those of kReduce, then of kGather

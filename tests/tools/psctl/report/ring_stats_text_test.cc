@@ -102,6 +102,26 @@ TEST_CASE("a worker that the ring goes on without is missed by nobody") {
   CHECK_THAT(text, Contains("the ring of generation 2 has the workers 0, 2\n"));
 }
 
+TEST_CASE("a worker says how it is protected, and which strangers it has met") {
+  ClusterReport report = Report();
+  CHECK_THAT(StatsText(report), !Contains("insecure") && !Contains("refused "));
+  RingStats& stats = *report.workers[0].stats;
+  stats.set_protection(ShardStats::INSECURE);
+  stats.set_refusals(3);
+  ShardStats::Connections& connections = *stats.mutable_connections();
+  connections.set_open(5);
+  connections.set_most_open(1000);
+  connections.set_timed_out(2);
+  CHECK_THAT(
+      StatsText(report),
+      Contains("worker 0 is insecure: nothing is encrypted, and whoever reaches its port may "
+               "do everything\n"
+               "worker 0 has refused 3 calls and connections, which had no right; its log "
+               "has some of them\n"
+               "worker 0 has 5 of 1,000 connections, and has closed 2 of nobody that it "
+               "knew: 0 of too many, 0 for others, 2 that were late (limits.strangers)\n"));
+}
+
 TEST_CASE("without any answer there are only the reasons") {
   ClusterReport report = Report();
   for (WorkerReport& worker : report.workers) worker.stats = absl::UnavailableError("gone");
