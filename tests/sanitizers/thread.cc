@@ -325,9 +325,10 @@ grpc_slice grpc_slice_new_with_user_data(void* data, size_t size, void (*destroy
       lent);
 }
 
-// More memory than there is must be refused, as it is without the sanitizer.
+// More memory than there is must be refused, and a process that ends must not sleep first, which
+// would look like silence: both as it is without the sanitizer.
 const char* __tsan_default_options() {
-  return "second_deadlock_stack=1:allocator_may_return_null=1";
+  return "second_deadlock_stack=1:allocator_may_return_null=1:atexit_sleep_ms=0";
 }
 
 // gRPC orders what its own threads do to memory by atomics, which are not seen: what it allocates,
@@ -341,6 +342,8 @@ const char* __tsan_default_suppressions() {
          "called_from_lib:libgrpc.so\n"
          "called_from_lib:libgrpc++.so\n"
          "called_from_lib:libupb.so\n"
+         "called_from_lib:libssl.so\n"
+         "called_from_lib:libcrypto.so\n"
          "called_from_lib:libabsl_status.so\n"
          "called_from_lib:libabsl_cord.so\n"
          "called_from_lib:libabsl_strings.so\n"
