@@ -214,6 +214,9 @@ absl::Status RingExchange::Join() {
   if (config_.is_from_workers()) *request.mutable_declaration() = config_.declaration();
   grpc::ClientContext context;
   context.set_deadline(After(absl::Seconds(config_.proto().limits().startup_seconds())));
+  // gRPC tells that it is connected a moment before its calls know, and until then they fail with
+  // the reason why it was not.
+  context.set_wait_for_ready(true);
   RingJoinResponse response;
   const absl::Status joined = FromGrpc(stub_->Join(&context, request, &response));
   if (!joined.ok()) return OfSuccessor(joined);
