@@ -466,7 +466,8 @@ TEST_CASE("a stopped worker leaves with the reason, and the others hear it") {
 
 TEST_CASE("a worker that waits for another says so in its log and on its progress line") {
   TestCluster cluster(
-      MustParse(kDigits, {"workers=2", "training.iterations=1", "limits.exchange_seconds=604800"}));
+      MustParse(kDigits, {"workers=2", "training.iterations=1", "limits.startup_seconds=604800",
+                          "limits.exchange_seconds=604800"}));
   const CapturedLog log;
   const HurriedClock clock;
   char* shown = nullptr;
