@@ -14,6 +14,7 @@
 
 #include <algorithm>
 #include <array>
+#include <future>
 #include <utility>
 
 #include "absl/strings/match.h"
@@ -218,7 +219,16 @@ absl::Status RingExchange::Join() {
   // the reason why it was not.
   context.set_wait_for_ready(true);
   RingJoinResponse response;
-  const absl::Status joined = FromGrpc(stub_->Join(&context, request, &response));
+  std::promise<grpc::Status> promise;
+  std::future<grpc::Status> done = promise.get_future();
+  stub_->async()->Join(&context, &request, &response,
+                       [&promise](const grpc::Status& status) { promise.set_value(status); });
+  // A stop fails the round too.
+  while (done.wait_for(absl::ToChronoMilliseconds(kStopPeriod)) != std::future_status::ready) {
+    if (!round_->failure().ok()) context.TryCancel();
+  }
+  RETURN_IF_ERROR(round_->failure());
+  const absl::Status joined = FromGrpc(done.get());
   if (!joined.ok()) return OfSuccessor(joined);
   has_joined_ = true;
   return absl::OkStatus();

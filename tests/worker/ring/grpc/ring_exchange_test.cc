@@ -5,12 +5,17 @@
 #include <cmath>
 #include <cstring>
 #include <limits>
+#include <stop_token>
 #include <string>
 #include <thread>
 #include <vector>
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "absl/time/time.h"
+#include "grpcpp/server_builder.h"
+#include "proto/ring.grpc.pb.h"
 #include "tests/testing/cluster.h"
 #include "tests/worker/ring/grpc/test_ring.h"
 
@@ -244,6 +249,36 @@ TEST_CASE("a worker that is started twice, too late or without the others says s
   RequireAllOk(late.RunWorkers([&](int rank, RingExchange& exchange) -> absl::Status {
     return exchange.Pull(absl::MakeSpan(late.parameters(rank)));
   }));
+}
+
+// A worker that hears of who joins, and does not answer.
+class SilentSuccessor : public Ring::Service {
+ public:
+  explicit SilentSuccessor(std::function<void()> on_join) : on_join_(std::move(on_join)) {}
+
+  grpc::Status Join(grpc::ServerContext* context, const RingJoinRequest* request,
+                    RingJoinResponse* response) override {
+    on_join_();
+    while (!context->IsCancelled()) absl::SleepFor(absl::Milliseconds(1));
+    return grpc::Status::CANCELLED;
+  }
+
+ private:
+  const std::function<void()> on_join_;
+};
+
+TEST_CASE("a stop does not wait for the answer of a successor that has just gone") {
+  TestRing ring(2, {"limits.startup_seconds=600"});
+  std::stop_source stop;
+  SilentSuccessor silent([&stop] { stop.request_stop(); });
+  grpc::ServerBuilder builder;
+  builder.AddListeningPort(ring.config().proto().ring().address(1),
+                           grpc::InsecureServerCredentials());
+  builder.RegisterService(&silent);
+  const std::unique_ptr<grpc::Server> server = builder.BuildAndStart();
+  REQUIRE(server != nullptr);
+  CHECK(ring.Connect(0, nullptr, stop.get_token()).status() ==
+        absl::CancelledError("told to stop"));
 }
 
 TEST_CASE("a port that others cannot know is refused") {

@@ -4,6 +4,7 @@
 #include <catch2/catch.hpp>
 #include <functional>
 #include <memory>
+#include <stop_token>
 #include <string>
 #include <thread>
 #include <utility>
@@ -70,12 +71,14 @@ class TestRing {
   }
 
   absl::StatusOr<std::unique_ptr<RingExchange>> Connect(int rank,
-                                                        const PlannedConfig* config = nullptr) {
+                                                        const PlannedConfig* config = nullptr,
+                                                        std::stop_token stop = {}) {
     return RingExchange::Connect({.config = config == nullptr ? config_.get() : config,
                                   .rank = rank,
                                   .clock = &clock_,
                                   .gradients = absl::MakeSpan(gradients_[rank]),
-                                  .parameters = absl::MakeSpan(parameters_[rank])});
+                                  .parameters = absl::MakeSpan(parameters_[rank]),
+                                  .stop = std::move(stop)});
   }
 
   // Runs `work` for all ranks at the same time, each on a thread and with an exchange of its own,
