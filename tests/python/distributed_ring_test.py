@@ -20,30 +20,31 @@ class DistributedInARingTest(distributed_test.DistributedTest):
     worker_counts = (2, 3, 4)
 
 
-class _Distributed:
+class _Distributed(Script):
     """A script whose own optimizer steps."""
-
-    def __init__(self, script):
-        self.ranks, self.workers = script.ranks, script.workers
 
     def optimizer(self, model, rule):
         return evenshard.DistributedOptimizer(rule(model.parameters()), model)
 
 
 def _training_unevenly(script):
-    return uneven_test._training_unevenly(_Distributed(script))
+    return uneven_test._training_unevenly(_Distributed(script.ranks[0], script.workers))
 
 
 def _ending_unevenly(script):
-    """Rank r has r + 1 batches. The rule is at the workers, with one rate."""
+    """Rank r has 2 r + 2 batches. When the last one alone has some, it gives one up. The rule is
+    at the workers, with one rate."""
     torch.manual_seed(1)
     model = nn.Sequential(nn.Linear(6, 130), nn.Tanh(), nn.Linear(130, 5))
     optimizer = script.optimizer(model, lambda p: torch.optim.Adam(p, lr=1e-3, eps=1e-3))
     with script.join(optimizer):
-        for step in range(max(script.ranks) + 1):
+        for step in range(2 * max(script.ranks) + 2):
             optimizer.zero_grad()
+            if step == 2 * script.workers - 2:
+                script.abandon(optimizer)
+                continue
             for rank in script.ranks:
-                if step <= rank:
+                if step < 2 * rank + 2:
                     inputs, targets = Script(rank, 4).batch(step)
                     loss = nn.functional.mse_loss(model(inputs), targets)
                     (loss / len(script.ranks)).backward()
@@ -51,13 +52,22 @@ def _ending_unevenly(script):
     return model.state_dict()
 
 
+def _ending_unevenly_itself(script):
+    return _ending_unevenly(_Distributed(script.ranks[0], script.workers))
+
+
 @unittest.skipIf(torch is None, "PyTorch is not installed: uneven ends in a ring")
 class JoinInARingTest(unittest.TestCase):
-    def test_with_the_rule_at_the_workers(self):
-        for schedule, workers in (("BACKWARD", 2), ("FULL", 4), ("SEQUENTIAL", 3)):
-            with self.subTest(schedule=schedule, workers=workers):
+    def test_where_all_that_have_data_give_up(self):
+        for schedule, workers, habit in (
+            ("BACKWARD", 2, _ending_unevenly),
+            ("FULL", 4, _ending_unevenly),
+            ("SEQUENTIAL", 3, _ending_unevenly),
+            ("BACKWARD", 3, _ending_unevenly_itself),
+        ):
+            with self.subTest(habit.__name__, schedule=schedule, workers=workers):
                 expected = reference_of(_ending_unevenly, workers)
-                for end in outcomes_of(_ending_unevenly, schedule, workers, scheme="RING"):
+                for end in outcomes_of(habit, schedule, workers, scheme="RING"):
                     self.assertIsNone(end.error, end.trace)
                     torch.testing.assert_close(end.value, expected, rtol=1e-4, atol=1e-6)
 

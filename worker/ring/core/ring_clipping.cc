@@ -88,7 +88,7 @@ absl::Status RingRound::UpdateSummed(const Summed& summed, const Work& work, flo
                                .hyperparameters = *work.hyperparameters};
     RETURN_IF_ERROR(Update(*summed.segment, work, sum));
   }
-  PassParameters(*summed.segment, work, is_unchanged);
+  PassParameters(*summed.segment, work, is_unchanged ? Outcome::kUnchanged : Outcome::kChanged);
   return absl::OkStatus();
 }
 

@@ -102,7 +102,7 @@ void RingRound::Release(const RingSegment& segment) {
   auto& held = held_[work_.iteration % 2];
   if ((segment.part + 1) % workers_ == options_.place) {
     const Work work = WorkOf(segment);
-    Outgoing first = SumOf(segment, work, work.weight);
+    Outgoing first = SumOf(segment, work, work.weight, work.has_zeros);
     first.is_own = work.weight > 0;
     Queue(RingWay::kReduce, first);
   } else if (const auto found = held.find(segment.id); found != held.end()) {
@@ -117,14 +117,16 @@ RingRound::Work RingRound::WorkOf(const RingSegment& segment) const {
   const SegmentState& state = segments_[segment.id];
   const bool is_absent = segment.role == TensorRole::kBuffer && !state.has_gradient;
   if (state.has_nothing || is_absent) work.weight = 0;
+  work.has_zeros = work.weight > 0 && !state.has_gradient;
   return work;
 }
 
-RingRound::Outgoing RingRound::SumOf(const RingSegment& segment, const Work& work,
-                                     float weight) const {
+RingRound::Outgoing RingRound::SumOf(const RingSegment& segment, const Work& work, float weight,
+                                     bool all_zeros) const {
   Outgoing sum = {.segment = &segment,
                   .iteration = work.iteration,
                   .weight = weight,
+                  .all_zeros = all_zeros,
                   .trained = work.trained,
                   .actions = ActionsOf(segment, work)};
   if (weight > 0) sum.buffer = work.gradients;
@@ -248,7 +250,8 @@ absl::Status RingRound::PassSum(const RingSegment& segment, const Work& work,
   } else if (has_received) {
     sums_.Store(segment, received.data, work.gradients);
   }
-  Outgoing sum = SumOf(segment, work, work.weight + (has_received ? received.header.weight : 0));
+  Outgoing sum = SumOf(segment, work, work.weight + (has_received ? received.header.weight : 0),
+                       work.has_zeros && received.header.absent);
   sum.is_own = !has_received && work.weight > 0;
   {
     absl::MutexLock lock(&mutex_);
@@ -265,17 +268,18 @@ absl::Status RingRound::UpdatePart(const RingSegment& segment, const Work& work,
   RingPart::Sum sum = {.scale = 1 / weight, .hyperparameters = *work.hyperparameters};
   if (work.weight > 0) sum.own = work.gradients.data() + segment.begin;
   if (has_received) sum.received = &received.data;
-  const bool is_unchanged =
-      weight == 0 || (!work.assigns && options_.part->AllAbsent(segment, sum));
-  if (!is_unchanged) {
-    if (work.assigns) {
-      options_.part->Assign(segment, sum, work.parameters);
-      options_.on_parameters_written(segment.begin, segment.size);
-    } else {
-      RETURN_IF_ERROR(Update(segment, work, sum));
-    }
+  Outcome outcome = Outcome::kChanged;
+  if (work.has_zeros && received.header.absent) {
+    outcome = Outcome::kAllZeros;
+  } else if (weight == 0 || (!work.assigns && options_.part->AllAbsent(segment, sum))) {
+    outcome = Outcome::kUnchanged;
+  } else if (work.assigns) {
+    options_.part->Assign(segment, sum, work.parameters);
+    options_.on_parameters_written(segment.begin, segment.size);
+  } else {
+    RETURN_IF_ERROR(Update(segment, work, sum));
   }
-  PassParameters(segment, work, is_unchanged);
+  PassParameters(segment, work, outcome);
   return absl::OkStatus();
 }
 
@@ -322,27 +326,32 @@ absl::Status RingRound::TakeGathered(const Decoded<ParameterHeader>& received) {
     Decode(parameter_encoding_, received.data, to);
     options_.on_parameters_written((*segment)->begin, (*segment)->size);
   }
-  PassParameters(**segment, work, header.unchanged);
+  PassParameters(**segment, work,
+                 !header.unchanged   ? Outcome::kChanged
+                 : header.all_absent ? Outcome::kAllZeros
+                                     : Outcome::kUnchanged);
   return absl::OkStatus();
 }
 
-void RingRound::PassParameters(const RingSegment& segment, const Work& work, bool is_unchanged) {
+void RingRound::PassParameters(const RingSegment& segment, const Work& work, Outcome outcome) {
   const bool goes_on = (options_.place + 1) % workers_ != segment.part;
   {
     absl::MutexLock lock(&mutex_);
     if (goes_on) {
-      Outgoing parameters = {.segment = &segment, .iteration = work.iteration};
-      if (!is_unchanged) parameters.buffer = work.parameters;
+      Outgoing parameters = {.segment = &segment,
+                             .iteration = work.iteration,
+                             .all_zeros = outcome == Outcome::kAllZeros};
+      if (outcome == Outcome::kChanged) parameters.buffer = work.parameters;
       Queue(RingWay::kGather, parameters);
     }
-    Complete(segment, is_unchanged);
+    Complete(segment, outcome);
   }
   if (goes_on) Wake(RingWay::kGather, segment);
 }
 
-void RingRound::Complete(const RingSegment& segment, bool is_unchanged) {
+void RingRound::Complete(const RingSegment& segment, Outcome outcome) {
   segments_[segment.id].is_complete = true;
-  segments_[segment.id].is_unchanged = is_unchanged;
+  segments_[segment.id].outcome = outcome;
   --incomplete_;
   for (int layer = segment.first_layer; layer <= segment.last_layer; ++layer) {
     if (!plan_.segments_of_layer(layer).empty()) --incomplete_of_layer_[layer];

@@ -65,6 +65,12 @@ enum class RingWay : uint8_t { kReduce, kGather };
 // have no limit. Thread-safe. Only the methods named Await and ReduceHeld block.
 class RingRound {
  public:
+  // What an iteration has made of a segment.
+  enum class Outcome : uint8_t {
+    kChanged,
+    kUnchanged,  // no worker had a gradient of it
+    kAllZeros,   // and each of them has pushed kZeros only: none has left itself out
+  };
   // What a stream sends next.
   struct Outgoing {
     const RingSegment* segment = nullptr;
@@ -73,6 +79,8 @@ class RingRound {
     absl::Span<const float> buffer = {};
     float weight = 0;      // kReduce: of the workers in the sum
     bool is_own = false;   // kReduce: it is this worker's gradient, the first of the sum
+    // kReduce: each worker so far has pushed kZeros only. kGather: all have.
+    bool all_zeros = false;
     uint64_t trained = 0;  // the number of the iteration for people
     RingActions actions = {};
     // kGather, in place of a segment: the squares of a worker's part, and their chunk (RingNorm).
@@ -138,11 +146,11 @@ class RingRound {
   absl::Status AwaitAll();
   // Whether a layer's parameters are there.
   bool HasLayer(int layer) const;
-  // Whether the iteration that was begun last has left a segment as it is, since no worker had
-  // anything for it. REQUIRES: the parameters of its layers are there.
-  bool IsUnchanged(const RingSegment& segment) const {
+  // Of the iteration that was begun last. REQUIRES: the parameters of the segment's layers are
+  // there.
+  Outcome OutcomeOf(const RingSegment& segment) const {
     absl::MutexLock lock(&mutex_);
-    return segments_[segment.id].is_unchanged;
+    return segments_[segment.id].outcome;
   }
 
   // Removes and returns what a stream sends next. The caller reports with Sent that it has left.
@@ -223,15 +231,16 @@ class RingRound {
     bool has_nothing = false;
     bool is_received = false;  // the sum
     bool is_complete = false;  // the parameters are there
-    bool is_unchanged = false;
+    Outcome outcome = Outcome::kChanged;
   };
   // The iteration under way, as Begin was told of it.
   struct Work {
     uint64_t iteration = 0;
     absl::Span<float> gradients = {};
     absl::Span<float> parameters = {};
-    float weight = 0;      // 0: this worker does not contribute
-    uint64_t trained = 0;  // the number of the iteration for people
+    float weight = 0;        // 0: this worker does not contribute
+    bool has_zeros = false;  // it contributes kZeros only (WorkOf)
+    uint64_t trained = 0;    // the number of the iteration for people
     bool assigns = false;
     std::shared_ptr<const std::vector<Hyperparameters>> hyperparameters = {};  // by tensor
     uint64_t agreement = 0;                                                    // RingActions
@@ -255,13 +264,12 @@ class RingRound {
   void Wake(RingWay way, const RingSegment& segment) const {
     options_.wake(way, StreamOf(segment));
   }
-  // The work for a segment, whose weight is 0 if this worker leaves itself out.
+  // The work for a segment, of which this worker may leave itself out.
   Work WorkOf(const RingSegment& segment) const ABSL_SHARED_LOCKS_REQUIRED(mutex_);
   RingActions ActionsOf(const RingSegment& segment, const Work& work) const;
   // What is sent of a sum. Its weight is that of the workers in it.
-  Outgoing SumOf(const RingSegment& segment, const Work& work, float weight) const;
-  void Complete(const RingSegment& segment, bool is_unchanged)
-      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  Outgoing SumOf(const RingSegment& segment, const Work& work, float weight, bool all_zeros) const;
+  void Complete(const RingSegment& segment, Outcome outcome) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // Finds a received segment, and checks it against the plan. Errors: INVALID_ARGUMENT.
   absl::StatusOr<const RingSegment*> Find(uint32_t id, int32_t encoding, Encoding expected,
                                           const Segments& data, bool has_data) const;
@@ -294,7 +302,7 @@ class RingRound {
   }
   // The parameters of a segment are there: completes it, and passes them on unless the successor is
   // where they came from.
-  void PassParameters(const RingSegment& segment, const Work& work, bool is_unchanged);
+  void PassParameters(const RingSegment& segment, const Work& work, Outcome outcome);
   uint32_t Remaining(const Wait& wait) const ABSL_SHARED_LOCKS_REQUIRED(mutex_);
   absl::Status Await(const Wait& wait);
 

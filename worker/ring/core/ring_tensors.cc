@@ -89,12 +89,16 @@ void RingTensors::Awaited() {
   if (!is_open_ || options_.round->is_begun()) return;
   is_open_ = false;
   for (int i = 0; i < static_cast<int>(updates_.size()); ++i) {
-    const auto unchanged = std::count_if(
-        segments_[i].begin(), segments_[i].end(),
-        [&](uint32_t id) { return options_.round->IsUnchanged(options_.plan->segments()[id]); });
-    const bool is_none_changed = unchanged == static_cast<int64_t>(segments_[i].size());
-    is_all_absent_[i] = is_none_changed || (is_mean_ && unchanged > 0) || IsMarked(i);
-    if (!is_all_absent_[i]) ++updates_[i];
+    const auto count = [&](RingRound::Outcome outcome) {
+      return std::count_if(segments_[i].begin(), segments_[i].end(), [&](uint32_t id) {
+        return options_.round->OutcomeOf(options_.plan->segments()[id]) == outcome;
+      });
+    };
+    const int64_t changed = count(RingRound::Outcome::kChanged);
+    const bool is_any_unchanged = changed < static_cast<int64_t>(segments_[i].size());
+    const bool has_update = changed > 0 && !(is_mean_ && is_any_unchanged) && !IsMarked(i);
+    if (has_update) ++updates_[i];
+    is_all_absent_[i] = !has_update && count(RingRound::Outcome::kUnchanged) == 0;
   }
 }
 

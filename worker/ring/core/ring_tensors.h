@@ -41,12 +41,13 @@ class RingTensors {
   bool IsAnswered(int tensor) const {
     return IsPushed(tensor) ? options_.round->HasLayer(tensor) : !options_.round->is_begun();
   }
-  // Whether no worker had a gradient of the tensor in the iteration that ended last. Unless the
-  // optimizer's kind is MEAN that is only known of all tensors of a segment together. Under MEAN a
-  // tensor of which a part has no mean, since all workers had kNothing for another tensor of its
-  // segment, counts as one without a gradient.
+  // Whether each worker had kZeros for the tensor in the iteration that ended last. That is only
+  // known of all tensors of a segment together; under MEAN also of one that shares its segment.
   bool IsAllAbsent(int tensor) const { return is_all_absent_[tensor]; }
-  // Counts the iterations in which the tensor may have changed.
+  // Counts the iterations in which the tensor may have changed: those in which a worker had a
+  // gradient of it or, unless the optimizer's kind is MEAN, of another one of its segment. Under
+  // MEAN a tensor of which a part has no mean, since all workers had kNothing for another tensor of
+  // its segment, counts as one without a gradient.
   uint64_t updates(int tensor) const { return updates_[tensor]; }
 
   // The round has begun an iteration.

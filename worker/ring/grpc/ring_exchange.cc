@@ -417,6 +417,7 @@ bool RingExchange::NextMessage(RingWay way, int stream, grpc::ByteBuffer* messag
                                   .skip = bytes == 0,
                                   .encoding = encoding,
                                   .hyperparameters = next->actions.hyperparameters,
+                                  .absent = next->all_zeros,
                                   .assigned = next->actions.assigns ? std::optional<uint32_t>(0)
                                                                     : std::nullopt,
                                   .weight = bytes == 0 ? 1 : next->weight},
@@ -424,7 +425,8 @@ bool RingExchange::NextMessage(RingWay way, int stream, grpc::ByteBuffer* messag
              : EncodeListed(ParameterHeader{.iteration = next->iteration,
                                             .chunk = segment.id,
                                             .encoding = encoding,
-                                            .unchanged = bytes == 0},
+                                            .unchanged = bytes == 0,
+                                            .all_absent = next->all_zeros},
                             bytes);
   slices[0] = grpc::Slice(header.data(), header.size());
   *message = grpc::ByteBuffer(slices.data(), count);

@@ -34,6 +34,7 @@ constexpr char kProgramConfig[] = R"(
 constexpr char kSgd[] = "optimizer={kind: SGD learning_rate: 0.5}";
 constexpr char kMean[] = "optimizer={kind: MEAN}";
 enum : int { kA, kB, kC, kStatistic, kFrozen, kCount, kTensors };
+constexpr int kParameters[] = {kA, kB, kC};
 
 constexpr auto kGradient = Contribution::kGradient;
 constexpr auto kZeros = Contribution::kZeros;
@@ -130,14 +131,14 @@ TEST_CASE("a tensor without a gradient counts as zeros, and stays as it is if no
       RETURN_IF_ERROR(Iterate(
           ring, rank, exchange,
           {kGradient, kZeros, rank == 1 ? kGradient : kZeros, kGradient, kZeros, kZeros}, -2));
-      CHECK(exchange.TensorAllAbsent(kFrozen));
       CHECK(!exchange.TensorAllAbsent(kA));
       CHECK(exchange.UpdatesOf(kA) == 2);
       CHECK(exchange.UpdatesOf(kFrozen) == 1);
       // Then nobody has anything.
       RETURN_IF_ERROR(
           Iterate(ring, rank, exchange, {kZeros, kZeros, kZeros, kNothing, kZeros, kZeros}, 0));
-      for (int tensor = 0; tensor < kTensors; ++tensor) CHECK(exchange.TensorAllAbsent(tensor));
+      for (const int tensor : kParameters) CHECK(exchange.TensorAllAbsent(tensor));
+      CHECK_FALSE(exchange.TensorAllAbsent(kStatistic));
       return absl::OkStatus();
     }));
     for (int rank = 0; rank < workers; ++rank) {
@@ -248,21 +249,46 @@ TEST_CASE("a worker that has given up is left out of the mean") {
   CHECK(shared.size() == 2);
 }
 
+TEST_CASE("workers that have all given up, or ended, say whether one has given up") {
+  const std::string rule = GENERATE(as<std::string>(), kSgd, kMean);
+  for (const int workers : {2, 3}) {
+    TestRing ring = ProgramRing(workers, {rule});
+    CheckOk(ring.RunWorkers([&](int rank, RingExchange& exchange) -> absl::Status {
+      RETURN_IF_ERROR(Initialize(ring, rank, exchange));
+      const std::vector<Contribution> none(kTensors, kNothing);
+      const std::vector<Contribution> zeros(kTensors, kZeros);
+      for (int gives_up = 0; gives_up < workers; ++gives_up) {
+        RETURN_IF_ERROR(Iterate(ring, rank, exchange, rank == gives_up ? none : zeros, 0));
+        for (const int tensor : kParameters) CHECK_FALSE(exchange.TensorAllAbsent(tensor));
+      }
+      RETURN_IF_ERROR(Iterate(ring, rank, exchange, zeros, 0));
+      for (const int tensor : kParameters) {
+        CHECK(exchange.TensorAllAbsent(tensor));
+        CHECK(exchange.UpdatesOf(tensor) == 1);
+      }
+      return absl::OkStatus();
+    }));
+    for (int rank = 0; rank < workers; ++rank) {
+      if (rule == kSgd) CHECK(ValueOf(ring, rank, kB) == 2);
+    }
+  }
+}
+
 TEST_CASE("a tensor of which a part has no mean counts as one without a gradient") {
   TestRing ring = ProgramRing(3, {kMean});
   CheckOk(ring.RunWorkers([&](int rank, RingExchange& exchange) -> absl::Status {
     RETURN_IF_ERROR(Initialize(ring, rank, exchange));
     std::vector<Contribution> of(kTensors, kGradient);
     RETURN_IF_ERROR(Iterate(ring, rank, exchange, of, 2));
-    CHECK_FALSE(exchange.TensorAllAbsent(kA));
+    CHECK(exchange.UpdatesOf(kA) == 2);
     // All have given up behind `a`, which shares a segment with `b`.
     of[kB] = kNothing;
     RETURN_IF_ERROR(Iterate(ring, rank, exchange, of, 4));
-    CHECK(exchange.TensorAllAbsent(kA));
-    CHECK(exchange.TensorAllAbsent(kB));
+    CHECK(exchange.UpdatesOf(kA) == 2);
+    CHECK(exchange.UpdatesOf(kB) == 2);
     of[kB] = kGradient;
     RETURN_IF_ERROR(Iterate(ring, rank, exchange, of, 4));
-    CHECK_FALSE(exchange.TensorAllAbsent(kA));
+    CHECK(exchange.UpdatesOf(kA) == 3);
     CHECK(ValueOf(ring, rank, kA) == 4);
     return absl::OkStatus();
   }));
