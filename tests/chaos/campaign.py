@@ -84,7 +84,9 @@ class Campaign:
         rate = iterations / max(end - begin, 1e-9)
         wanted = rate * self._options.minutes * 60 * _UNDER_FAULTS
         every = max(1, round(rate * _UNDER_FAULTS * _CHECKPOINT_SECONDS))
-        return max(round(wanted / every), 1) * every, every
+        if self._mode.trains:
+            wanted = min(wanted, modes.MOST_ITERATIONS)
+        return max(int(wanted // every), 1) * every, every
 
     def undisturbed(self, iterations, every):
         with self._run(iterations, every) as (place, run, progress):

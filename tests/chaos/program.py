@@ -90,7 +90,7 @@ def parse(arguments):
         if options.workers > modes.MOST_WORKERS:
             parser.error(f"--workers: is {options.workers} with --mode={options.mode}, allowed: up"
                          f" to {modes.MOST_WORKERS}")
-        if options.iterations is None or options.iterations > modes.MOST_ITERATIONS:
+        if options.iterations and options.iterations > modes.MOST_ITERATIONS:
             parser.error(f"--iterations: is {options.iterations} with --mode={options.mode},"
                          f" allowed: up to {modes.MOST_ITERATIONS}")
     if options.minutes <= 0 or options.silence_seconds <= 0:
