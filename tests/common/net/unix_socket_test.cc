@@ -19,6 +19,7 @@
 
 #include "tests/testing/captured_log.h"
 #include "tests/testing/scratch_folder.h"
+#include "tests/testing/thread_check.h"
 
 namespace evenshard {
 
@@ -230,7 +231,7 @@ TEST_CASE("another user is neither let in nor spoken to") {
   std::filesystem::permissions(path, std::filesystem::perms::all);
   {
     const CapturedLog log;
-    std::thread accepting([&] { CHECK(listener->Accept().ok()); });
+    std::thread accepting([&] { ThreadCheck(listener->Accept().ok()); });
     CHECK(as_nobody(connect_and_read) == kNothingRead);
     CHECK(ConnectUnix(path).ok());
     accepting.join();

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "common/base/error_kind.h"
+#include "tests/testing/thread_check.h"
 #include "tests/worker/exchange/core/core_fixture.h"
 
 namespace evenshard {
@@ -192,7 +193,7 @@ TEST_CASE("a slot that nobody holds is waited for until the run goes back") {
   fixture.FollowAndConnect();
   fixture.PushAll(0);
   fixture.TakeAll(0);
-  std::thread waits([&] { CHECK(absl::IsAborted(fixture.core.round().AwaitAll())); });
+  std::thread waits([&] { ThreadCheck(absl::IsAborted(fixture.core.round().AwaitAll())); });
   fixture.view.mutable_slot(1)->clear_primary();
   fixture.Follow();
   CHECK_FALSE(fixture.transport.latest[1].has_value());

@@ -12,6 +12,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "common/base/status_macros.h"
+#include "tests/testing/thread_check.h"
 #include "tests/worker/ring/grpc/test_ring.h"
 #include "worker/ring/grpc/ring_exchange.h"
 
@@ -127,18 +128,18 @@ TEST_CASE("a tensor without a gradient counts as zeros, and stays as it is if no
     TestRing ring = ProgramRing(workers, {kSgd});
     CheckOk(ring.RunWorkers([&](int rank, RingExchange& exchange) -> absl::Status {
       RETURN_IF_ERROR(Initialize(ring, rank, exchange));
-      CHECK(exchange.assignments().all == 1);
+      ThreadCheck(exchange.assignments().all == 1);
       RETURN_IF_ERROR(Iterate(
           ring, rank, exchange,
           {kGradient, kZeros, rank == 1 ? kGradient : kZeros, kGradient, kZeros, kZeros}, -2));
-      CHECK(!exchange.TensorAllAbsent(kA));
-      CHECK(exchange.UpdatesOf(kA) == 2);
-      CHECK(exchange.UpdatesOf(kFrozen) == 1);
+      ThreadCheck(!exchange.TensorAllAbsent(kA));
+      ThreadCheck(exchange.UpdatesOf(kA) == 2);
+      ThreadCheck(exchange.UpdatesOf(kFrozen) == 1);
       // Then nobody has anything.
       RETURN_IF_ERROR(
           Iterate(ring, rank, exchange, {kZeros, kZeros, kZeros, kNothing, kZeros, kZeros}, 0));
-      for (const int tensor : kParameters) CHECK(exchange.TensorAllAbsent(tensor));
-      CHECK_FALSE(exchange.TensorAllAbsent(kStatistic));
+      for (const int tensor : kParameters) ThreadCheck(exchange.TensorAllAbsent(tensor));
+      ThreadCheck(!exchange.TensorAllAbsent(kStatistic));
       return absl::OkStatus();
     }));
     for (int rank = 0; rank < workers; ++rank) {
@@ -185,10 +186,10 @@ TEST_CASE("means reach all workers whatever they are, and say what nobody has") 
           rank == 1 ? std::numeric_limits<float>::infinity() : static_cast<float>(rank);
       RETURN_IF_ERROR(Iterate(ring, rank, exchange,
                               {kGradient, kZeros, kZeros, kGradient, kZeros, kZeros}, value));
-      CHECK(std::isinf(ValueOf(ring, rank, kA)));
-      CHECK(!exchange.TensorAllAbsent(kA));
-      CHECK(exchange.TensorAllAbsent(kB));
-      CHECK(exchange.TensorAllAbsent(kC));
+      ThreadCheck(std::isinf(ValueOf(ring, rank, kA)));
+      ThreadCheck(!exchange.TensorAllAbsent(kA));
+      ThreadCheck(exchange.TensorAllAbsent(kB));
+      ThreadCheck(exchange.TensorAllAbsent(kC));
       return Iterate(ring, rank, exchange,
                      {kGradient, kGradient, kZeros, kGradient, kZeros, kZeros}, 1.0F + rank);
     }));
@@ -259,12 +260,12 @@ TEST_CASE("workers that have all given up, or ended, say whether one has given u
       const std::vector<Contribution> zeros(kTensors, kZeros);
       for (int gives_up = 0; gives_up < workers; ++gives_up) {
         RETURN_IF_ERROR(Iterate(ring, rank, exchange, rank == gives_up ? none : zeros, 0));
-        for (const int tensor : kParameters) CHECK_FALSE(exchange.TensorAllAbsent(tensor));
+        for (const int tensor : kParameters) ThreadCheck(!exchange.TensorAllAbsent(tensor));
       }
       RETURN_IF_ERROR(Iterate(ring, rank, exchange, zeros, 0));
       for (const int tensor : kParameters) {
-        CHECK(exchange.TensorAllAbsent(tensor));
-        CHECK(exchange.UpdatesOf(tensor) == 1);
+        ThreadCheck(exchange.TensorAllAbsent(tensor));
+        ThreadCheck(exchange.UpdatesOf(tensor) == 1);
       }
       return absl::OkStatus();
     }));
@@ -280,16 +281,16 @@ TEST_CASE("a tensor of which a part has no mean counts as one without a gradient
     RETURN_IF_ERROR(Initialize(ring, rank, exchange));
     std::vector<Contribution> of(kTensors, kGradient);
     RETURN_IF_ERROR(Iterate(ring, rank, exchange, of, 2));
-    CHECK(exchange.UpdatesOf(kA) == 2);
+    ThreadCheck(exchange.UpdatesOf(kA) == 2);
     // All have given up behind `a`, which shares a segment with `b`.
     of[kB] = kNothing;
     RETURN_IF_ERROR(Iterate(ring, rank, exchange, of, 4));
-    CHECK(exchange.UpdatesOf(kA) == 2);
-    CHECK(exchange.UpdatesOf(kB) == 2);
+    ThreadCheck(exchange.UpdatesOf(kA) == 2);
+    ThreadCheck(exchange.UpdatesOf(kB) == 2);
     of[kB] = kGradient;
     RETURN_IF_ERROR(Iterate(ring, rank, exchange, of, 4));
-    CHECK(exchange.UpdatesOf(kA) == 3);
-    CHECK(ValueOf(ring, rank, kA) == 4);
+    ThreadCheck(exchange.UpdatesOf(kA) == 3);
+    ThreadCheck(ValueOf(ring, rank, kA) == 4);
     return absl::OkStatus();
   }));
 }
@@ -301,8 +302,8 @@ TEST_CASE("a mean is added in the order of ranks, and all have the same states")
     for (int i = 0; i < 3; ++i) {
       ASSIGN_OR_RETURN(const std::vector<double> mean,
                        exchange.Mean("here", {rank == 0 ? 1e17 : 1.0, rank + 1.0}));
-      CHECK(mean[0] == (1e17 + 1.0 + 1.0) / 3);
-      CHECK(mean[1] == 2);
+      ThreadCheck(mean[0] == (1e17 + 1.0 + 1.0) / 3);
+      ThreadCheck(mean[1] == 2);
       RETURN_IF_ERROR(exchange.KeepState({{"x", "1"}, {"y", "2"}}));
       RETURN_IF_ERROR(
           Iterate(ring, rank, exchange, std::vector<Contribution>(kTensors, kGradient), 1));
