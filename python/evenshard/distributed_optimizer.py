@@ -101,6 +101,7 @@ class DistributedOptimizer(OfTheScript):
         _exit.prepare()
         self._given = None
         self._optimizer = optimizer
+        self._parameters_at_start = [list(group["params"]) for group in optimizer.param_groups]
         place = self._set_model(
             model, rank, lambda: self._place_of(model, topology, config, rank, overrides)
         )
@@ -228,7 +229,7 @@ class DistributedOptimizer(OfTheScript):
             if self._own_changes is not None:
                 self._own_changes.look()
             if self._exchange.is_begun:
-                self._check_frozen()
+                self._check_parameters()
             else:
                 self._begin(True)
             self._exchange.finish(True, None)
@@ -261,7 +262,7 @@ class DistributedOptimizer(OfTheScript):
         self.zero_grad()
 
     def _begin(self, contributes):
-        self._check_frozen()
+        self._check_parameters()
         self._worker_state.begin()
         self._is_synchronized = False
         for group in self._optimizer.param_groups:

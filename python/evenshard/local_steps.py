@@ -87,6 +87,7 @@ class LocalSteps(OfTheScript):
         _exit.prepare()
         self._given = None
         self._optimizer = optimizer
+        self._parameters_at_start = [list(group["params"]) for group in optimizer.param_groups]
         place = self._set_model(
             model, rank, lambda: _topology.find(topology, config, rank, overrides)
         )
@@ -139,7 +140,7 @@ class LocalSteps(OfTheScript):
         Errors: those of the exchange; WentBack, after which resume() goes on.
         """
         self._begin_step()
-        self._check_frozen()
+        self._check_parameters()
         scaled = _grad_scaler.state_of(self, options.get("grad_scaler"))
         is_infinite, scale = scaled or (False, None)
         result = self._step_scaled(is_infinite, scale, *([] if closure is None else [closure]))

@@ -178,6 +178,8 @@ class Optimizer(Training, torch.optim.Optimizer):
             self._reads = ParameterReads(self._model, self._tensors, self._exchange.wait_for)
         self._watch_gradients(self._handle.pushes_early)
         for module in self._model.modules():
+            if isinstance(module, torch.jit.ScriptModule):
+                continue  # has no such hooks; the next step sees what it has loaded
             hook = Hook(lambda *_: self._assignments.check_load())
             self._hooks.append(module._register_load_state_dict_pre_hook(hook))
         if optimizer is not None:
@@ -238,7 +240,7 @@ class Optimizer(Training, torch.optim.Optimizer):
                 self._own_changes.look()
             if self._exchange.is_begun:
                 self._options.check(self.param_groups)
-                self._check_frozen()
+                self._check_parameters()
             else:
                 self._begin(contributes)
             self._exchange.finish(contributes, scale)
@@ -292,7 +294,7 @@ class Optimizer(Training, torch.optim.Optimizer):
 
     def _begin(self, contributes):
         numbers = self._options.begin(self.param_groups)
-        self._check_frozen()
+        self._check_parameters()
         self._assignments.begin_iteration()
         self._exchange.begin(contributes, numbers)
 

@@ -72,6 +72,16 @@ def _replaced(rank, step, model):
     model.flags = torch.full((7,), (rank + step) % 2 == 0)
 
 
+def _other_statistics(rank, step, model):
+    """Puts other tensors in their place, the same in all workers."""
+    if step == 1:
+        torch.optim.swa_utils.update_bn([_numbers(step, 4, 130)], model.norm)
+    if step == 2:
+        model.norm.running_mean = torch.ones(130)
+    if step == 3:
+        model.norm.running_var = model.norm.running_var.clone()
+
+
 @unittest.skipIf(torch is None, "PyTorch is not installed: what is not trained")
 class BuffersTest(unittest.TestCase):
     def run_workers(self, *arguments, **settings):
@@ -79,10 +89,11 @@ class BuffersTest(unittest.TestCase):
             return fixture.run_workers(self, cluster, _train, *arguments, workers=2)
 
     def test_all_workers_have_rank_0s_values(self):
-        changes = itertools.cycle((None, _in_place, _replaced))
+        changes = (None, _in_place, _replaced, _other_statistics)
         schedules = ("BACKWARD", "FULL", "SEQUENTIAL")
-        for schedule, shared in itertools.product(schedules, (True, False)):
-            change = next(changes)
+        memory = itertools.cycle((True, False, False))
+        for schedule, change in itertools.product(schedules, changes):
+            shared = next(memory)
             with self.subTest(schedule, shared=shared, change=change):
                 found = self.run_workers(change, schedule=schedule, shared_memory=shared)
                 (first, seen, _), (_, others, own) = found
@@ -93,7 +104,8 @@ class BuffersTest(unittest.TestCase):
                 for key in ("frozen.weight", "frozen.bias", "short"):
                     self.assertTrue(torch.equal(seen[-1][key], first[key]), key)
                 self.assertEqual([int(state["steps"]) for state in seen], [1, 2, 3, 4, 5])
-                self.assertEqual(int(seen[-1]["norm.num_batches_tracked"]), _STEPS)
+                batches = _STEPS - (change is _other_statistics)  # update_bn starts again
+                self.assertEqual(int(seen[-1]["norm.num_batches_tracked"]), batches)
                 if change is None:
                     self.assertTrue(torch.equal(seen[-1]["mask"], first["mask"]))
                 if change is _in_place:

@@ -270,7 +270,24 @@ def two_networks(script):
     return both.state_dict()
 
 
+def own_gradients(script):
+    """Without a backward pass: one element for all of a parameter, and what inference mode made."""
+    model = _mlp()
+    optimizer = _distributed(script, _sgd(model.parameters()), model)
+    for step in range(_STEPS):
+        value = torch.tensor(sum(script.ranks) / len(script.ranks) + step)
+        with torch.inference_mode():
+            made = [torch.full_like(p, float(value)) for p in model[0].parameters()]
+        for p in model.parameters():
+            p.grad = value.expand_as(p)
+        for p, gradient in zip(model[0].parameters(), made):
+            p.grad = gradient
+        optimizer.step()
+    return model.state_dict()
+
+
 _RIGHT = [
+    own_gradients,
     clipping_by_norm, clipping_by_value, logging_gradients, synchronizing_twice, leaving_a_step_out,
     a_further_backward_after_synchronizing, accumulating, without_forgetting_gradients, a_closure,
     a_scheduler_and_groups, clamped_weights, a_parameter_that_some_batches_use,
@@ -347,12 +364,38 @@ def other_parameters_at_one_rank(script):
     _train(script, after=change)
 
 
+def _other_parameters(change):
+    """An optimizer of a part of the model gets more of it, or another one, while it trains."""
+    def habit(script):
+        def on_start(_, model, optimizer):
+            change(model, optimizer)
+        _train(script, lambda p: _sgd(list(p)[:2]), after=on_start)
+    habit.__name__ = change.__name__
+    return habit
+
+
+def a_group_more(model, optimizer):
+    optimizer._given.add_param_group({"params": list(model[2].parameters())})
+
+
+def a_parameter_more_in_a_group(model, optimizer):
+    optimizer.param_groups[0]["params"].append(model[2].weight)
+
+
+def another_parameter_in_a_group(_, optimizer):
+    optimizer.param_groups[0]["params"][0] = nn.Parameter(torch.zeros(_WIDE, 6))
+
+
 def a_copy_of_it(script):
     model = _mlp()
     copy.deepcopy(_distributed(script, _sgd(model.parameters()), model))
 
 
 _REFUSED = [
+    *(
+        (_other_parameters(change), _SCHEDULES, "param_groups: have other parameters than at")
+        for change in (a_group_more, a_parameter_more_in_a_group, another_parameter_in_a_group)
+    ),
     (a_copy_of_it, _SCHEDULES, "this is a copy of an evenshard.DistributedOptimizer"),
     (other_parameters_at_one_rank, _SCHEDULES, "2.weight: is not the same in all workers"),
     (a_closure_that_computes_several_times, _SCHEDULES, "LBFGS computes gradients several times"),

@@ -241,6 +241,24 @@ class LocalStepsTest(unittest.TestCase):
             self.assertIn("was handed over to evenshard.LocalSteps", said[1])
             self.assertIn("all groups before evenshard.LocalSteps is made", said[2])
 
+    def test_other_parameters_in_the_optimizer_are_refused(self):
+        def habit(script):
+            model = _model()
+            inner = _inner(model)
+            optimizer = evenshard.LocalSteps(model, inner, steps=2)
+            inner.add_param_group({"params": [torch.nn.Parameter(torch.zeros(3))]})
+            _backward(model, _batch(0, 0))
+            try:
+                optimizer.step()
+            except evenshard.FailedPrecondition as error:
+                return str(error)
+            finally:
+                del inner.param_groups[-1]
+                optimizer.step()
+            return ""
+        for said in self._values(habit):
+            self.assertIn("param_groups: have other parameters than at the start", said)
+
     def test_other_numbers_of_steps_are_another_run(self):
         def habit(script):
             model = _model()

@@ -97,12 +97,18 @@ def _no_number(script):
     optimizer.mean("0.5")
 
 
+def _a_complex_number(script):
+    _, optimizer, _step = small_training(script)
+    optimizer.mean(torch.tensor(1j))
+
+
 _SCHEDULES = ("BACKWARD", "FULL", "SEQUENTIAL")
 _REFUSED = [
     (_other_lines, r"a mean of no value at mean_test.py:\d+, and worker \d of no val"),
     (_only_one_asks, "has finished, and takes no part"),
     (_in_join, r"mean\(\) and barrier\(\): in join\(\); allowed: before it"),
     (_too_large, "5000 values; allowed: at most 4096"),
+    (_a_complex_number, r"mean\(\): is a Tensor that is no single number .*allowed: a number or"),
     (_no_number, r"mean\(\): is a str, allowed: a number"),
 ]
 

@@ -2,6 +2,7 @@
 
 import copy
 import io
+import pickle
 import unittest
 import warnings
 
@@ -138,7 +139,24 @@ class ParameterReadsTest(unittest.TestCase):
             self.assertEqual(self.waited(lambda: list(other.parameters())), [])
             for module in other.modules():
                 for hook in module._forward_pre_hooks.values():
-                    self.assertIs(hook, _parameter_reads.nothing)
+                    self.assertIsNone(hook(module, (torch.ones(2, 6),)))
+
+    def test_a_pickle_needs_no_module_of_this_package(self):
+        model = nn.Sequential(nn.Linear(2, 2))
+        self.make(model)
+        stored = pickle.dumps(model)
+        self.assertNotIn(b"evenshard", stored)
+        self.assertEqual(pickle.loads(stored)(torch.ones(1, 2)).shape, (1, 2))
+
+    def test_what_is_replaced_is_waited_for(self):
+        model = nn.BatchNorm1d(3)
+        self.make(model)
+
+        def replace():
+            model.running_mean = torch.zeros(3)
+        self.assertEqual(self.waited(replace), [["running_mean"]])
+        self.assertEqual(self.waited(lambda: model.running_mean), [["running_mean"]])
+        self.assertEqual(self.waited(lambda: delattr(model, "running_var")), [["running_var"]])
 
     def test_a_parameter_that_is_added_or_taken_away(self):
         model = nn.Linear(2, 2)

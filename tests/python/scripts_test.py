@@ -324,7 +324,45 @@ def a_penalty_on_parameters(script):
     return model.state_dict()
 
 
+class _Scaled(nn.Module if torch is not None else object):
+    """Has a factor and an offset that are not trained, and counts its calls."""
+
+    def __init__(self):
+        super().__init__()
+        self.net = mlp()
+        self.register_buffer("factor", torch.tensor(1.0))
+        self.offset = nn.Parameter(torch.zeros(5), requires_grad=False)
+        self.register_buffer("calls", torch.tensor(0))
+
+    def forward(self, x):
+        self.calls = self.calls + 1
+        return self.factor * self.net(x) + self.offset
+
+
+def values_that_are_replaced_after_step(script):
+    """The old ones are under way then."""
+    def replace(model, _):
+        model.factor = model.factor / 2
+        model.offset = nn.Parameter(model.offset + 0.1, requires_grad=False)
+        model.register_buffer("calls", model.calls + 10)
+    return _train(script, model=_Scaled(), after=replace)
+
+
+def evaluation_in_inference_mode(script):
+    def evaluate(model, _):
+        with torch.inference_mode():
+            return model(torch.ones(3, 6)).clone()
+    return _train(script, model=_Scaled(), between=evaluate)
+
+
+def a_model_of_torchscript(script):
+    return _train(script, model=torch.jit.script(mlp()))
+
+
 _RIGHT = [
+    (values_that_are_replaced_after_step, SCHEDULES),
+    (evaluation_in_inference_mode, SCHEDULES),
+    (a_model_of_torchscript, ("BACKWARD", "SEQUENTIAL")),
     (plain, SCHEDULES),
     (norms_of_parameters_between_backward_and_step, SCHEDULES),
     (norms_of_gradients, SCHEDULES),

@@ -26,6 +26,7 @@ class Buffers:
     def reset(self) -> None:
         """All are to be taken from the run, by rank 0 too."""
         self._states = {}  # by number
+        self._values = {}  # by number, of these states: their memory is not used for others
         self._updates = {}  # by number, behind what was received last
         self._hidden = set()  # those that change and keep their state, as through `.data`
 
@@ -58,4 +59,5 @@ class Buffers:
 
     def agrees(self, i: int) -> None:
         """The value has just been pushed or taken."""
-        self._states[i] = state_of(self._tensors[i].value)
+        self._values[i] = self._tensors[i].value
+        self._states[i] = state_of(self._values[i])

@@ -12,7 +12,7 @@ import torch
 
 from evenshard import errors
 from evenshard._handle import Handle
-from evenshard._torch.model import ModelTensor
+from evenshard._torch.model import ModelTensor, is_expanded
 from evenshard._torch.model_exchange import ModelExchange
 from evenshard._torch.unchanged import checksum, compares_in
 
@@ -100,6 +100,7 @@ class GradientExchange(ModelExchange):
                 parameter.grad = None
                 continue
             self.updates[i] = updates
-            if parameter.grad is None:
+            gradient = parameter.grad
+            if gradient is None or is_expanded(gradient) or gradient.is_inference():
                 parameter.grad = torch.empty_like(parameter)
             yield i, parameter.grad

@@ -51,14 +51,7 @@ class GroupOptions:
     def check(self, groups: list[dict]) -> None:
         """Errors: FailedPrecondition unless the groups have what the iteration began with, and the
         parameters that they had at the start."""
-        parameters = [group["params"] for group in groups]
-        if list(map(len, parameters)) != list(map(len, self._parameters)) or not all(
-            map(operator.is_, itertools.chain(*parameters), itertools.chain(*self._parameters))
-        ):
-            raise errors.FailedPrecondition(
-                "param_groups: have other parameters than at the start, allowed: the same ones in"
-                " the same order; for a parameter that is to stay as it is, requires_grad_(False)"
-            )
+        require_same_parameters(groups, self._parameters)
         for number, (group, options) in enumerate(zip(groups, self._fixed)):
             now = _torch_optim.options_of(group)
             for option, value in options.items():
@@ -97,3 +90,15 @@ class GroupOptions:
                 if id(parameter) in numbers:
                     found[numbers[id(parameter)]] = number
         return found
+
+
+def require_same_parameters(groups: list[dict], at_start: list[list]) -> None:
+    """Errors: FailedPrecondition unless the groups have the parameters that they had `at_start`."""
+    parameters = [group["params"] for group in groups]
+    if list(map(len, parameters)) != list(map(len, at_start)) or not all(
+        map(operator.is_, itertools.chain(*parameters), itertools.chain(*at_start))
+    ):
+        raise errors.FailedPrecondition(
+            "param_groups: have other parameters than at the start, allowed: the same ones in"
+            " the same order; for a parameter that is to stay as it is, requires_grad_(False)"
+        )

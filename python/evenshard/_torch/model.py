@@ -32,14 +32,17 @@ class ModelTensor(NamedTuple):
 
     @property
     def value(self) -> torch.Tensor:
-        """The tensor, or what the script has put in place of a buffer. Errors: TensorError if that
-        has another shape."""
-        if self.is_buffer:
-            # The dictionaries are read past their own methods, which tell ParameterReads of it.
-            kept = [dict.get(d, self.key) for d in (self.module._buffers, self.module._parameters)]
-        else:
-            kept = [self.tensor]
-        for found in kept:
+        """The tensor, or what the script has put in place of one that is not a parameter. Errors:
+        TensorError if that has another shape."""
+        if self.is_parameter:
+            return self.tensor
+        for held in self.module._buffers, self.module._parameters:
+            # Past a dictionary's own methods, which tell ParameterReads of it. Modules of
+            # TorchScript have something else.
+            if isinstance(held, dict):
+                found = dict.get(held, self.key)
+            else:
+                found = held[self.key] if self.key in held else None
             if found is not None and found.shape == self.shape:
                 return found
         raise errors.TensorError(
@@ -171,13 +174,18 @@ def _problems_of_buffer(tensor):
             " those that it can, or register_buffer(..., persistent=False), which stays the"
             " worker's own"
         )
-    if any(stride == 0 and size > 1 for size, stride in zip(tensor.shape, tensor.stride())):
+    if is_expanded(tensor):
         yield "is not trained, and expanded from fewer elements; allowed: its clone()"
 
 
 def is_rounded(tensor: torch.Tensor) -> bool:
     """Whether a tensor may have less of a value than the shards, whose values are float32."""
     return tensor.dtype in (torch.float16, torch.bfloat16)
+
+
+def is_expanded(tensor: torch.Tensor) -> bool:
+    """Whether elements share their memory, as after expand()."""
+    return any(stride == 0 and size > 1 for size, stride in zip(tensor.shape, tensor.stride()))
 
 
 def is_exact(tensor: torch.Tensor) -> bool:

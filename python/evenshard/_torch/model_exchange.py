@@ -15,7 +15,7 @@ from evenshard._torch.buffers import Buffers
 from evenshard._torch.model import ModelTensor
 from evenshard._torch.registered_states import RegisteredStates
 from evenshard._torch.thread_use import ThreadUse
-from evenshard._torch.unchanged import SEQUENTIAL_HINT, Unchanged, checksum
+from evenshard._torch.unchanged import SEQUENTIAL_HINT, Unchanged, checksum, version_of
 
 # Gradients are pushed when an eighth of the model has gathered, at least 64 KiB and at most 1 MiB.
 # A push by itself costs more than a small gradient takes on its way. Larger gradients go at once,
@@ -305,7 +305,8 @@ class ModelExchange:
         self._placement.stage(i, gradient, scale)
         # In a ring sums take the place of what was staged.
         is_noted = self.handle.is_ring and self._unchanged.compares
-        self._staged[i] = (gradient, gradient._version, checksum(gradient) if is_noted else None)
+        bits = checksum(gradient) if is_noted else None
+        self._staged[i] = (gradient, version_of(gradient), bits)
         self._gathered += self._sizes[i]
 
     def _stage_buffer(self, i):
@@ -333,10 +334,12 @@ class ModelExchange:
     def _received(self, numbers):
         buffers = [i for i in numbers if self._tensors[i].is_buffer]
         kept = {i for i in buffers if not self._buffers.must_take(i)}
+        targets = [(i, self._tensors[i].value) for i in numbers if i not in kept]
         with torch.no_grad():
-            self._placement.received(
-                [(i, self._tensors[i].value) for i in numbers if i not in kept]
-            )
+            self._placement.received([each for each in targets if not each[1].is_inference()])
+        if made_in_inference_mode := [each for each in targets if each[1].is_inference()]:
+            with torch.inference_mode():
+                self._placement.received(made_in_inference_mode)
         self._unchanged.received(numbers)
         for i in buffers:
             if i not in kept:

@@ -9,6 +9,7 @@ from typing import Any
 import torch
 
 from evenshard import errors
+from evenshard._torch.group_options import require_same_parameters
 from evenshard._torch.training import Training
 
 
@@ -20,6 +21,11 @@ class OfTheScript(Training, torch.optim.Optimizer):
     _step_supports_amp_scaling = True
     _optimizer: torch.optim.Optimizer
     _step_given: Callable[..., Any]
+    _parameters_at_start: list[list]  # by group
+
+    def _check_parameters(self):
+        super()._check_parameters()
+        require_same_parameters(self.param_groups, self._parameters_at_start)
 
     def _step_scaled(self, is_infinite, scale, *arguments):
         """Steps by the gradients, divided by `scale` unless it is None, as GradScaler asks for.

@@ -10,6 +10,7 @@ import logging
 
 from evenshard._torch.gradient_hooks import has_other_hooks, on_gradient
 from evenshard._torch.model import ModelTensor
+from evenshard._torch.unchanged import version_of
 
 _log = logging.getLogger("evenshard")
 
@@ -32,7 +33,7 @@ class OwnChanges:
 
     def _noting(self, i, item):
         def note(*_):
-            self._versions[i] = item.tensor.grad._version
+            self._versions[i] = version_of(item.tensor.grad)
 
         return note
 
@@ -41,7 +42,7 @@ class OwnChanges:
         self._look_for_hooks()
         for i, version in self._versions.items():
             gradient = self._parameters[i].tensor.grad
-            if gradient is not None and gradient._version != version:
+            if gradient is not None and version_of(gradient) != version:
                 _log.warning(
                     "%s: its gradient was changed between backward() and step(), in this worker and"
                     " before the mean. clip_grad_norm_ would clip each worker's gradient by itself:"

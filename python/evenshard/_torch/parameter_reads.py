@@ -10,6 +10,7 @@ that the script itself keeps is not seen.
 from __future__ import annotations
 
 import collections
+import contextlib
 import functools
 from collections.abc import Callable, Iterable
 
@@ -21,19 +22,12 @@ from evenshard._torch.model import ModelTensor, direct_tensors
 _DICTIONARIES = ("_parameters", "_buffers")
 
 
-def nothing(*_):
-    """The hook of a copied module."""
-
-
-def _make_nothing():
-    return nothing
-
-
 class Hook(functools.partial):
-    """A hook on a module. A copy of the module, or a pickle of it, gets one that does nothing."""
+    """A hook on a module. A copy of the module, or a pickle of it, gets one that does nothing, and
+    that can be unpickled without this package."""
 
     def __reduce__(self):
-        return _make_nothing, ()
+        return getattr, (contextlib.nullcontext(), "__exit__")
 
 
 def check(model: torch.nn.Module) -> None:
@@ -76,9 +70,19 @@ class ParameterReads:
                 self._hooks.append(hook)
                 self._modules.append(module)
                 for name in _DICTIONARIES:
-                    module.__dict__[name] = _Waiting(module.__dict__[name], self._read)
+                    module.__dict__[name] = _Waiting(module.__dict__[name], self)
 
-    def _read(self, found):
+    def replace(self, old: torch.Tensor, new: torch.Tensor | None) -> None:
+        """Before the script puts another tensor in the place of one: what is on its way to that
+        must not replace the new one."""
+        number = self._numbers.get(id(old))
+        if number is not None:
+            self._wait((number,))
+            if new is not None:
+                self._numbers[id(new)] = number
+
+    def read(self, found: Iterable[torch.Tensor]) -> None:
+        """Before the script gets tensors."""
         numbers = [self._numbers[id(t)] for t in found if id(t) in self._numbers]
         if numbers:
             self._wait(numbers)
@@ -97,30 +101,40 @@ class ParameterReads:
 class _Waiting(collections.OrderedDict):
     """The parameters or buffers of a module, which say what is read of them."""
 
-    def __init__(self, content, read):
-        super().__init__(content)
-        self._read = read
+    def __init__(self, content, reads):
+        self._reads = reads
         self._kind = type(content)  # another one in PyTorch 2
+        super().__init__(content)
 
     def __getitem__(self, name):
         found = super().__getitem__(name)
-        self._read((found,))
+        self._reads.read((found,))
         return found
+
+    def __setitem__(self, name, value):
+        if name in self:
+            self._reads.replace(super().__getitem__(name), value)
+        super().__setitem__(name, value)
+
+    def __delitem__(self, name):
+        if name in self:
+            self._reads.replace(super().__getitem__(name), None)
+        super().__delitem__(name)
 
     def get(self, name, default=None):
         return self[name] if name in self else default
 
     def items(self):
-        self._read(list(super().values()))
+        self._reads.read(list(super().values()))
         return super().items()
 
     def values(self):
-        self._read(list(super().values()))
+        self._reads.read(list(super().values()))
         return super().values()
 
     def pop(self, name, *default):
         if name in self:
-            self._read((super().__getitem__(name),))
+            self._reads.read((super().__getitem__(name),))
         return super().pop(name, *default)
 
     def copy(self):

@@ -104,7 +104,7 @@ class HostPlacement(_Placement):
         self._staged.append(i)
 
     def stage_change(self, i: int, weight: float = 1) -> None:
-        torch.sub(self._parameters[i], self._tensors[i].tensor.detach(), out=self._gradients[i])
+        torch.sub(self._parameters[i], self._tensors[i].value.detach(), out=self._gradients[i])
         if weight != 1:
             self._gradients[i].mul_(weight)
         self._staged.append(i)
@@ -189,7 +189,7 @@ class DevicePlacement(_Placement):
         self._copy_to_host(self._gradients, i, gradient)
 
     def stage_change(self, i: int, weight: float = 1) -> None:
-        value = self._tensors[i].tensor.detach()
+        value = self._tensors[i].value.detach().to(self._device)
         self._copy_to_host(self._gradients, i, value, change_weight=weight)
 
     def stage_value(self, i: int, value: torch.Tensor) -> None:

@@ -240,7 +240,14 @@ class Training:
             raise errors.InvalidArgument(
                 f"mean(): is a {type(value).__name__}, allowed: a number or a tensor of numbers"
             )
-        return self._mean([float(value)])[0]
+        try:
+            number = float(value)
+        except (TypeError, ValueError, RuntimeError) as error:
+            raise errors.InvalidArgument(
+                f"mean(): is a {type(value).__name__} that is no single number ({error}), allowed:"
+                " a number or a tensor of numbers"
+            ) from None
+        return self._mean([number])[0]
 
     def barrier(self) -> None:
         """Waits until all workers are here, without a limit as long as the run goes on: rank 0 may
@@ -262,7 +269,8 @@ class Training:
         be called from any thread."""
         self._handle.interrupt()
 
-    def _check_frozen(self):
+    def _check_parameters(self):
+        """Errors: FailedPrecondition if the run has not agreed on what is trained now."""
         for name, parameter in self._frozen:
             if parameter.requires_grad:
                 raise errors.FailedPrecondition(

@@ -98,7 +98,7 @@ class Unchanged:
             item = self._tensors[i]
             if (
                 item.tensor.grad is not gradient
-                or gradient._version != version
+                or version_of(gradient) != version
                 or (self.compares and not self._is_staged(i, gradient, bits))
             ):
                 raise errors.FailedPrecondition(
@@ -129,8 +129,13 @@ def compares_in(iteration: int) -> bool:
     return iteration < _FIRST or iteration % _INTERVAL == 0
 
 
+def version_of(tensor: torch.Tensor) -> int:
+    """Tensors that were made in inference mode have none: what changes them is seen by contents."""
+    return 0 if tensor.is_inference() else tensor._version
+
+
 def state_of(tensor):
-    return tensor._version, tensor.data_ptr()
+    return version_of(tensor), tensor.data_ptr()
 
 
 def same(tensor: torch.Tensor, exchanged: torch.Tensor) -> bool:

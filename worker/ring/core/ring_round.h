@@ -77,8 +77,8 @@ class RingRound {
     uint64_t iteration = 0;
     // The buffer of gradients or of parameters. Empty: no worker has contributed.
     absl::Span<const float> buffer = {};
-    float weight = 0;      // kReduce: of the workers in the sum
-    bool is_own = false;   // kReduce: it is this worker's gradient, the first of the sum
+    float weight = 0;     // kReduce: of the workers in the sum
+    bool is_own = false;  // kReduce: it is this worker's gradient, the first of the sum
     // kReduce: each worker so far has pushed kZeros only. kGather: all have.
     bool all_zeros = false;
     uint64_t trained = 0;  // the number of the iteration for people
