@@ -355,6 +355,34 @@ def evaluation_in_inference_mode(script):
     return _train(script, model=_Scaled(), between=evaluate)
 
 
+def parameters_on_one_tensor(script):
+    model = mlp()
+    flat = torch.cat([p.detach().reshape(-1) for p in model.parameters()])
+    begin = 0
+    for module in (model[0], model[2], model[4]):
+        for name in ("weight", "bias"):
+            old = getattr(module, name)
+            view = flat[begin:begin + old.numel()].view(old.shape)
+            setattr(module, name, nn.Parameter(view))
+            begin += old.numel()
+    return _train(script, model=model)
+
+
+def gradients_on_one_tensor(script):
+    model = mlp()
+    optimizer = script.optimizer(model)
+    flat = torch.zeros(sum(p.numel() for p in model.parameters()))
+    for step in range(_STEPS):
+        flat.zero_()
+        begin = 0
+        for p in model.parameters():
+            p.grad = flat[begin:begin + p.numel()].view(p.shape)
+            begin += p.numel()
+        loss_of(script, model, step).backward()
+        optimizer.step()
+    return model.state_dict()
+
+
 def a_model_of_torchscript(script):
     return _train(script, model=torch.jit.script(mlp()))
 
@@ -362,6 +390,8 @@ def a_model_of_torchscript(script):
 _RIGHT = [
     (values_that_are_replaced_after_step, SCHEDULES),
     (evaluation_in_inference_mode, SCHEDULES),
+    (parameters_on_one_tensor, SCHEDULES),
+    (gradients_on_one_tensor, SCHEDULES),
     (a_model_of_torchscript, ("BACKWARD", "SEQUENTIAL")),
     (plain, SCHEDULES),
     (norms_of_parameters_between_backward_and_step, SCHEDULES),

@@ -34,21 +34,23 @@ class ModelTensor(NamedTuple):
     def value(self) -> torch.Tensor:
         """The tensor, or what the script has put in place of one that is not a parameter. Errors:
         TensorError if that has another shape."""
-        if self.is_parameter:
-            return self.tensor
-        for held in self.module._buffers, self.module._parameters:
-            # Past a dictionary's own methods, which tell ParameterReads of it. Modules of
-            # TorchScript have something else.
-            if isinstance(held, dict):
-                found = dict.get(held, self.key)
-            else:
-                found = held[self.key] if self.key in held else None
+        for found in self._kept():
             if found is not None and found.shape == self.shape:
                 return found
         raise errors.TensorError(
             f"{self.name}: was replaced by something else, allowed: a tensor of the shape"
             f" {self.shape}"
         )
+
+    def _kept(self):
+        if self.is_parameter:
+            return [self.tensor]
+        # Dictionaries are read past their own methods, which tell ParameterReads of it. Modules of
+        # TorchScript have something else.
+        return [
+            dict.get(kept, self.key) if isinstance(kept, dict) else dict(kept.items()).get(self.key)
+            for kept in (self.module._buffers, self.module._parameters)
+        ]
 
     @property
     def type(self) -> int:

@@ -42,7 +42,9 @@ class OwnChanges:
         self._look_for_hooks()
         for i, version in self._versions.items():
             gradient = self._parameters[i].tensor.grad
-            if gradient is not None and version_of(gradient) != version:
+            if gradient is None or gradient._base is not None:
+                continue  # a write to another view of the same tensor raises the version, too
+            if version_of(gradient) != version:
                 _log.warning(
                     "%s: its gradient was changed between backward() and step(), in this worker and"
                     " before the mean. clip_grad_norm_ would clip each worker's gradient by itself:"

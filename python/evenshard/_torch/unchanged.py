@@ -7,6 +7,7 @@ intervals after them. docs/performance.md says what that costs.
 
 from __future__ import annotations
 
+import collections
 import ctypes
 
 import torch
@@ -39,13 +40,16 @@ class Unchanged:
         # All of them are on one device.
         self._device = tensors[parameters[0]].tensor.device if parameters else None
         self._states = [(0, 0)] * len(tensors)
+        # Views of one tensor share its version.
+        self._same_version = _on_one_storage([tensors[i].tensor for i in parameters], parameters)
         self._iterations = 0  # that have begun
         self.compares = False  # contents, in this iteration
 
     def received(self, numbers) -> None:
         """These have just been given to the model."""
         for i in numbers:
-            self._states[i] = state_of(self._tensors[i].tensor)
+            for each in self._same_version.get(i, (i,)):
+                self._states[each] = state_of(self._tensors[each].tensor)
 
     def under_way(self) -> None:
         """The next parameters have been asked for, and the model has the old ones until then."""
@@ -96,10 +100,13 @@ class Unchanged:
                 self._refuse(i, "between backward() and step()")
         for i, (gradient, version, bits) in staged.items():
             item = self._tensors[i]
+            is_seen = version_of(gradient) != version
+            # Writes to other views of the same tensor raise a view's version.
+            is_written = is_seen and gradient._base is None
             if (
                 item.tensor.grad is not gradient
-                or version_of(gradient) != version
-                or (self.compares and not self._is_staged(i, gradient, bits))
+                or is_written
+                or ((is_seen or self.compares) and not self._is_staged(i, gradient, bits))
             ):
                 raise errors.FailedPrecondition(
                     f"{item.name}: its gradient was changed after it had been pushed, between"
@@ -127,6 +134,15 @@ class Unchanged:
 def compares_in(iteration: int) -> bool:
     """Whether contents are compared in this iteration, counted from the start of the process."""
     return iteration < _FIRST or iteration % _INTERVAL == 0
+
+
+def _on_one_storage(tensors, numbers) -> dict[int, list[int]]:
+    """By number, those that share their memory, where there are several."""
+    found = collections.defaultdict(list)
+    for tensor, number in zip(tensors, numbers):
+        begin = tensor.data_ptr() - tensor.storage_offset() * tensor.element_size()
+        found[begin].append(number)
+    return {i: group for group in found.values() if len(group) > 1 for i in group}
 
 
 def version_of(tensor: torch.Tensor) -> int:
