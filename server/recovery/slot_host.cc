@@ -270,7 +270,9 @@ void SlotHost::End(absl::Time deadline) {
 std::shared_ptr<Shard> SlotHost::Primary(int slot) const {
   absl::MutexLock lock(&mutex_);
   const auto found = primaries_.find(slot);
-  return found == primaries_.end() ? nullptr : found->second->shard();
+  if (found == primaries_.end()) return nullptr;
+  // A call that comes late must find what the shard uses, such as its Quorum.
+  return std::shared_ptr<Shard>(found->second, found->second->shard().get());
 }
 
 std::shared_ptr<SlotReplica> SlotHost::Copy(int slot) const {
