@@ -146,8 +146,8 @@ class RingRound {
   absl::Status AwaitAll();
   // Whether a layer's parameters are there.
   bool HasLayer(int layer) const;
-  // Of the iteration that was begun last. REQUIRES: the parameters of the segment's layers are
-  // there.
+  // Returns what the iteration that was begun last has made of a segment. REQUIRES: the parameters
+  // of the segment's layers are there.
   Outcome OutcomeOf(const RingSegment& segment) const {
     absl::MutexLock lock(&mutex_);
     return segments_[segment.id].outcome;
