@@ -504,10 +504,30 @@ with evenshard.Worker(
             self.assertEqual(done.returncode, 1, done.stdout)
             self.assertRegex(
                 done.stdout,
-                r"\[launch\] the run failed: no worker joined it: the program has ended and has"
-                r" made neither an evenshard\.Optimizer nor an evenshard\.Worker.*\n\Z",
+                r"\[launch\] the run failed: worker 0 has never joined the run: its program has ended"
+                r" with exit code 0 and has made neither an evenshard\.Optimizer nor .*\n\Z",
             )
             self.assertFalse(saved.exists())
+
+    def test_a_worker_that_ends_before_it_joins_ends_the_run(self):
+        script = self.write("one.py", """
+import array, os, sys
+import evenshard
+if os.environ["RANK"] == "1":
+    sys.exit()
+worker = evenshard.Worker(
+    tensors={"w": array.array("f", [0] * 64)}, optimizer="kind: SGD learning_rate: 1"
+)
+worker.push_pull({"w": array.array("f", [1] * 64)})
+""")
+        for more in ([], ["--replicas", "1", "--shards", "2", "--recovery", "worker_loss: WAIT"]):
+            done = self.run_it(*more, "--workers", "2", script)
+            self.assertEqual(done.returncode, 1, done.stdout)
+            self.assertRegex(
+                done.stdout,
+                r"the run failed: worker 1 (has never joined the run: its program has ended with"
+                r" exit code 0|ended, but is needed again, as did each of its last 5 starts)",
+            )
 
     def test_more_connections_than_open_files_are_refused(self):
         few = (

@@ -34,6 +34,11 @@ View LaunchCoordinator::view() const {
   return coordinator_.view();
 }
 
+bool LaunchCoordinator::heard_worker() const {
+  absl::MutexLock lock(&mutex_);
+  return heard_worker_;
+}
+
 absl::Status LaunchCoordinator::Heard(Follower* follower, const ProcessState& state) {
   absl::MutexLock lock(&mutex_);
   const ProcessRole role = RoleOf(state);

@@ -34,6 +34,8 @@ class LaunchCoordinator : public RecoveryHost {
                     ViewCoordinator::NewestCheckpoint newest_checkpoint, const Clock* clock);
 
   View view() const;
+  // Whether any worker has connected.
+  bool heard_worker() const;
 
   // Takes what a process says of itself, also if only to be heard of, and sends it the views from
   // now on. Errors: FAILED_PRECONDITION if the process has ended; those of ViewCoordinator::Seen.

@@ -89,6 +89,9 @@ constexpr int kUsageError = 2;
 // Added to limits.shutdown_seconds, within which a process ends by itself.
 constexpr absl::Duration kGraceMargin = absl::Seconds(2);
 
+// How long a shard on this machine may take to answer.
+constexpr absl::Duration kStatsPatience = absl::Seconds(5);
+
 struct Options {
   std::string config;
   std::vector<std::string> overrides;
@@ -184,14 +187,26 @@ absl::StatusOr<PlannedConfig> LoadConfig(const Options& options) {
   return PlannedConfig::Load(options.config, overrides);
 }
 
-// Returns an error if no worker has joined the run: no shard has a model then.
-absl::Status CheckJoined(const Options& options) {
-  ASSIGN_OR_RETURN(const PlannedConfig config, LoadConfig(options));
-  const absl::Duration patience = absl::Seconds(config.proto().limits().startup_seconds());
-  if (WithModel(config, patience).ok()) return absl::OkStatus();
+// Returns an error if the worker, which has ended, had not joined the run: the others wait for it.
+// Joins are shard 0's to say; one that does not answer proves nothing. With a coordinator, which has
+// a worker that is needed started again, it is only an error if no worker has joined.
+absl::Status CheckJoined(const Options& options, uint32_t rank,
+                         const CoordinatorServer* coordinator) {
+  bool joined = false;
+  if (coordinator != nullptr) {
+    joined = coordinator->heard_worker();
+  } else {
+    ASSIGN_OR_RETURN(const PlannedConfig config, LoadConfig(options));
+    const absl::StatusOr<ShardStats> stats =
+        GetStats(config, {config.address(0)}, kStatsPatience).front();
+    // Before any worker declares a model, statistics are unavailable.
+    joined = stats.ok() ? stats->worker(static_cast<int>(rank)).state() != WorkerStats::NEVER_JOINED
+                        : !absl::IsUnavailable(stats.status());
+  }
+  if (joined) return absl::OkStatus();
   return absl::FailedPreconditionError(
-      "no worker joined it: the program has ended and has made neither an evenshard.Optimizer nor "
-      "an evenshard.Worker (in C: evenshard_join)");
+      "has never joined the run: its program has ended with exit code 0 and has made neither an "
+      "evenshard.Optimizer nor an evenshard.Worker (in C: evenshard_join)");
 }
 
 // `coordinator` is null without `recovery`. The options must outlive the run.
@@ -250,14 +265,16 @@ SupervisedRun MakeRun(const Options& options, const PlannedConfig& config, int c
     if (options.program.empty()) continue;
     worker.command = options.program;
     worker.environment = WorkerEnvironment(options, config, rank, coordinator);
+    if (coordinator != nullptr || !config.is_ring()) {
+      worker.check = [&options, rank, coordinator] {
+        return CheckJoined(options, rank, coordinator);
+      };
+    }
   }
   // Only rank 0 draws a live line: it gets a terminal if launch has one, narrower by the label.
   workers.processes[0].terminal_columns =
       std::max(0, columns - static_cast<int>(sizeof("[worker 0]")));
   if (options.stdin_rank >= 0) workers.processes[options.stdin_rank].has_console = true;
-  if (!options.program.empty() && !config.is_ring()) {
-    workers.check = [&options] { return CheckJoined(options); };
-  }
   run.stages.push_back(std::move(workers));
   const auto write = [&](const std::string& verb, std::vector<std::string> arguments,
                          const std::string& what, const std::string& path) {

@@ -208,12 +208,6 @@ void Supervisor::Fail(int exit_code, const std::string& outcome) {
 }
 
 void Supervisor::StartNextStage() {
-  if (next_stage_ > 0 && !failed_) {
-    if (absl::Status status = run_.stages[next_stage_ - 1].check(); !status.ok()) {
-      Fail(1, absl::StrCat("the run failed: ", status.message()));
-      return BeginEnd(SIGTERM);
-    }
-  }
   if (next_stage_ == run_.stages.size()) {
     BeginEnd(interrupt_ == 0 ? SIGTERM : interrupt_);
     return;
@@ -333,11 +327,16 @@ void Supervisor::Ended(Child* child, const siginfo_t& info) {
     exit_code = info.si_status;
     failure = absl::StrCat(label, " failed with exit code ", info.si_status);
   }
+  const bool ended_well = exited && info.si_status == 0 && !too_early;
+  const absl::Status check = ended_well && !failed_ ? child->spec->check() : absl::OkStatus();
+  if (!check.ok()) {
+    return FailRun(exit_code, absl::StrCat(label, " ", check.message()), absl::InfinitePast());
+  }
   if (child->spec->role.has_value() && !failed_ && !ending_ && Survives(child, info, &failure)) {
     return;
   }
   if (too_early) services_failed_ = true;
-  if (exited && info.si_status == 0 && !too_early) {
+  if (ended_well) {
     if (child->kind == Kind::kAfterFailure) Say(child->spec->result);
     return;
   }

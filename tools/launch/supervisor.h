@@ -24,16 +24,16 @@ struct ProcessSpec {
   std::string result = {};
   // Which place of the run the process takes. Only with SupervisedRun::recovery.
   std::optional<ProcessRole> role = {};
+  // Called when the process of a stage has ended with exit code 0: an error is its failure. May
+  // block for some seconds.
+  std::function<absl::Status()> check = [] { return absl::OkStatus(); };
 };
 
-// Processes that run at the same time. A stage is done when all have ended with exit code 0.
+// Processes that run at the same time. A stage is done when all have succeeded.
 struct Stage {
   std::vector<ProcessSpec> processes;
   // Whether the stage also runs if an earlier stage failed or a signal ended the run.
   bool after_failure = false;
-  // Called when all processes have succeeded, before the next stage: an error fails the run, and no
-  // stage follows. May block for some seconds.
-  std::function<absl::Status()> check = [] { return absl::OkStatus(); };
 };
 
 // The stages run one after another. The services run until all stages are done and are then ended
