@@ -244,6 +244,7 @@ class Optimizer(Training, torch.optim.Optimizer):
             else:
                 self._begin(contributes)
             self._exchange.finish(contributes, scale)
+        self._note_step()
         self._exchange.registered.stepped()
         return loss
 
@@ -254,8 +255,6 @@ class Optimizer(Training, torch.optim.Optimizer):
         BACKWARD and FULL, counts: the mean of such a parameter includes it."""
         self._give_up()
         self.zero_grad()
-        # By which schedulers notice a step(), of PyTorch before 2.4 and since.
-        self.__dict__.update(_step_count=getattr(self, "_step_count", 0) + 1, _opt_called=True)
 
     def synchronize(self) -> None:
         """Waits until all parameters that are under way have come."""

@@ -188,6 +188,14 @@ class ParameterReadsTest(unittest.TestCase):
             with self.assertRaisesRegex(errors.FailedPrecondition, f'"1" is {what}'):
                 _parameter_reads.check(model)
 
+    def test_torchscript_says_why_it_cannot_compile_the_model(self):
+        model = models.mlp()
+        reads = self.make(model)
+        with self.assertRaisesRegex(AttributeError, r"torch\.jit\.script\(\) cannot .* close\(\)"):
+            torch.jit.script(model)
+        reads.remove()
+        torch.jit.script(model)
+
 
 if __name__ == "__main__":
     unittest.main()

@@ -9,6 +9,7 @@ import copy
 import io
 import itertools
 import unittest
+import warnings
 
 from tests.python import fixture
 from tests.python.script import (
@@ -276,6 +277,26 @@ def a_schedule_of_the_rate(script):
     return model.state_dict()
 
 
+def _a_schedule_of_the_given(of, when):
+    def habit(script):
+        model = mlp()
+        given = torch.optim.SGD(model.parameters(), lr=0.1)
+        scheduler = of(given) if when == "before" else None
+        optimizer = script.optimizer(model, lambda _: given)
+        scheduler = scheduler or of(given)
+        with warnings.catch_warnings():
+            warnings.simplefilter("error", UserWarning)  # of schedulers that see no step()
+            for step in range(_STEPS):
+                optimizer.zero_grad(set_to_none=True)
+                loss_of(script, model, step).backward()
+                optimizer.step()
+                scheduler.step()
+        return model.state_dict()
+
+    habit.__name__ = f"a_schedule_of_the_given_made_{when}"
+    return habit
+
+
 def _one_cycle(rule):
     def one_cycle(script):
         model = mlp()
@@ -414,6 +435,14 @@ _RIGHT = [
     (gradients_that_stay, SCHEDULES),
     (zero_grad_after_step, SCHEDULES),
     (a_schedule_of_the_rate, SCHEDULES),
+    *(
+        (_a_schedule_of_the_given(of, when), SCHEDULES)
+        for when in ("before", "after")
+        for of in (
+            lambda given: torch.optim.lr_scheduler.StepLR(given, 2, gamma=0.5),
+            lambda given: torch.optim.swa_utils.SWALR(given, swa_lr=0.05),
+        )
+    ),
     (a_penalty_on_parameters, SCHEDULES),
     (_one_cycle(lambda p: torch.optim.SGD(p, 0.1, momentum=0.9)), SCHEDULES),
     (_one_cycle(lambda p: torch.optim.SGD(p, 0.1, momentum=0.9, nesterov=True)), SCHEDULES),

@@ -35,9 +35,7 @@ class OfTheScript(Training, torch.optim.Optimizer):
         for i in self._trained if scale is not None else ():
             if (gradient := self._tensors[i].tensor.grad) is not None:
                 gradient.div_(scale)
-        # By these a scheduler of the given optimizer sees whether that has stepped.
-        for name, value in ("_step_count", 1), ("_opt_called", True):
-            setattr(self._optimizer, name, value)
+        self._note_step()
         return self._step_given(*arguments)
 
     @property

@@ -29,6 +29,15 @@ class Hook(functools.partial):
     def __reduce__(self):
         return getattr, (contextlib.nullcontext(), "__exit__")
 
+    @property
+    def __name__(self) -> str:
+        # TorchScript asks for it before it compiles the hook.
+        raise AttributeError(
+            "torch.jit.script() cannot compile the hooks by which evenshard.Optimizer waits for"
+            " parameters under FULL; allowed: after the optimizer's close(), torch.jit.trace(), or"
+            " the schedules BACKWARD and SEQUENTIAL"
+        )
+
 
 def check(model: torch.nn.Module) -> None:
     """Errors: FailedPrecondition if reads cannot be seen in a part of the model."""

@@ -14,7 +14,9 @@ from evenshard._torch.model import ModelTensor
 # Options that decide how fast torch.optim computes, and not what.
 SPEED = {"foreach", "fused", "capturable"}
 # What else groups have: the parameters' names, and what schedulers add.
-_OTHERS = {"param_names", "initial_lr", "max_lr", "min_lr", "max_momentum", "base_momentum"}
+_OTHERS = {
+    "param_names", "initial_lr", "max_lr", "min_lr", "max_momentum", "base_momentum", "swa_lr",
+}
 _WILDCARDS = set("*?")
 
 

@@ -20,6 +20,9 @@ from evenshard._torch.own_changes import OwnChanges
 from evenshard._torch.registered_states import GroupState
 from evenshard._torch.uneven_ends import UnevenEnds
 
+# What a scheduler looks for at its optimizer's step(): of PyTorch before 2.4, and since.
+_SCHEDULERS_MARKS = ("_with_counter", "_wrapped_by_lr_sched")
+
 
 class OfACopy:
     """What a deepcopy, or an unpickled one, has in place of what trains."""
@@ -100,6 +103,13 @@ class Training:
         self._kept_of_given = {name: vars(optimizer).get(name) for name in replaced}
         vars(optimizer).update(replaced)
 
+    def _note_step(self):
+        """Shows schedulers, those of the given optimizer too, that it has stepped."""
+        for optimizer in (self, self._given):
+            if optimizer is not None:
+                count = getattr(optimizer, "_step_count", 0) + 1
+                vars(optimizer).update(_step_count=count, _opt_called=True)
+
     def _begin(self, contributes):
         raise NotImplementedError
 
@@ -138,6 +148,7 @@ class Training:
             if not self._exchange.is_begun:
                 self._begin(False)
             self._exchange.abandon()
+        self._note_step()
         self._exchange.registered.stepped()
 
     @contextlib.contextmanager
@@ -352,4 +363,7 @@ def _refusal(name, taker):
             f" place; allowed: evenshard.{taker}'s {name}()"
         )
 
+    # A scheduler of the given optimizer, made before or after, takes it for the step() it knows.
+    for mark in _SCHEDULERS_MARKS:
+        setattr(refuse, mark, True)
     return refuse
