@@ -20,7 +20,7 @@
 #include "worker/exchange/core/exchange_round.h"
 #include "worker/exchange/core/program_exchange.h"
 #include "worker/exchange/core/schedule_policy.h"
-#include "worker/exchange/core/worker_state.h"
+#include "worker/exchange/core/worker_state/worker_state.h"
 #include "worker/exchange/grpc/exchange.h"
 
 namespace evenshard {

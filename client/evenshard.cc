@@ -26,7 +26,7 @@
 #include "client/interrupt_check.h"
 #include "common/base/error_kind.h"
 #include "common/base/status_macros.h"
-#include "common/config/config_text.h"
+#include "common/config/text/config_text.h"
 #include "common/placement/planned_config.h"
 #include "common/process/log.h"
 #include "common/security/tls_files.h"

@@ -13,7 +13,7 @@
 #include "absl/status/statusor.h"
 #include "absl/synchronization/mutex.h"
 #include "common/base/clock.h"
-#include "common/checkpoint/real_storage.h"
+#include "common/checkpoint/storage/real_storage.h"
 #include "common/control/view/view_link.h"
 #include "common/net/listener.h"
 #include "common/placement/planned_config.h"

@@ -11,7 +11,7 @@
 #include "absl/status/statusor.h"
 #include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
-#include "common/checkpoint/storage.h"
+#include "common/checkpoint/storage/storage.h"
 #include "common/control/etcd/coordinator_checkpoints.h"
 #include "common/control/etcd/etcd_coordinator.h"
 #include "common/control/etcd/etcd_machine.h"

@@ -18,7 +18,7 @@
 #include "common/base/float_buffer.h"
 #include "common/base/random.h"
 #include "common/base/status_macros.h"
-#include "common/placement/initializer.h"
+#include "common/placement/model/initializer.h"
 #include "common/placement/planned_config.h"
 #include "common/process/command_line.h"
 #include "common/process/log.h"

@@ -5,7 +5,7 @@
 #include "absl/strings/str_cat.h"
 #include "common/base/status_macros.h"
 #include "common/optimizer/aggregate.h"
-#include "common/placement/initializer.h"
+#include "common/placement/model/initializer.h"
 #include "common/wire/non_finite.h"
 #include "spdlog/spdlog.h"
 

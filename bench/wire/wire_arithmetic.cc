@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "absl/strings/str_format.h"
-#include "common/placement/initializer.h"
+#include "common/placement/model/initializer.h"
 #include "common/wire/encoding.h"
 
 namespace evenshard {

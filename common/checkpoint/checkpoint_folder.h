@@ -11,7 +11,7 @@
 #include "absl/time/time.h"
 #include "common/checkpoint/checkpoint_id.h"
 #include "common/checkpoint/checkpoint_record.h"
-#include "common/checkpoint/storage.h"
+#include "common/checkpoint/storage/storage.h"
 
 namespace evenshard {
 

@@ -13,7 +13,7 @@
 #include "common/checkpoint/checkpoint_folder.h"
 #include "common/checkpoint/checkpoint_record.h"
 #include "common/checkpoint/chunk_clock.h"
-#include "common/checkpoint/storage.h"
+#include "common/checkpoint/storage/storage.h"
 #include "common/placement/planned_config.h"
 
 namespace evenshard {

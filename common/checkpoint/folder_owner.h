@@ -10,7 +10,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
-#include "common/checkpoint/storage.h"
+#include "common/checkpoint/storage/storage.h"
 
 namespace evenshard {
 

@@ -7,7 +7,7 @@
 #include "absl/strings/str_join.h"
 #include "common/base/status_macros.h"
 #include "common/base/text.h"
-#include "common/placement/initializer.h"
+#include "common/placement/model/initializer.h"
 #include "common/wire/half_width.h"
 #include "common/wire/non_finite.h"
 

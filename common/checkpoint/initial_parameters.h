@@ -11,13 +11,13 @@
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
 #include "common/checkpoint/safetensors.h"
-#include "common/checkpoint/storage.h"
+#include "common/checkpoint/storage/storage.h"
 #include "common/placement/planned_config.h"
 
 namespace evenshard {
 
 // The values that a run begins from: those of the file model.initial_parameters, or else those of
-// common/placement/initializer.h. Immutable and thread-safe.
+// common/placement/model/initializer.h. Immutable and thread-safe.
 class InitialParameters {
  public:
   // Opens the file, if the config names one, and checks that it fits the model: every tensor of the

@@ -8,8 +8,8 @@
 
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
-#include "common/checkpoint/storage.h"
-#include "common/placement/model.h"
+#include "common/checkpoint/storage/storage.h"
+#include "common/placement/model/model.h"
 
 namespace evenshard {
 

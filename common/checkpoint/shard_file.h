@@ -9,7 +9,7 @@
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
 #include "common/checkpoint/checkpoint_record.h"
-#include "common/checkpoint/storage.h"
+#include "common/checkpoint/storage/storage.h"
 
 namespace evenshard {
 

@@ -12,7 +12,7 @@
 #include "absl/types/span.h"
 #include "common/checkpoint/checkpoint_record.h"
 #include "common/checkpoint/chunk_clock.h"
-#include "common/checkpoint/storage.h"
+#include "common/checkpoint/storage/storage.h"
 #include "common/placement/planned_config.h"
 
 namespace evenshard {

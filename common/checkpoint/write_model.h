@@ -5,7 +5,7 @@
 
 #include "absl/status/status.h"
 #include "absl/types/span.h"
-#include "common/placement/model.h"
+#include "common/placement/model/model.h"
 
 namespace evenshard {
 

@@ -11,9 +11,9 @@
 #include "absl/strings/str_replace.h"
 #include "common/base/status_macros.h"
 #include "common/config/config_contract.h"
-#include "common/config/config_overrides.h"
-#include "common/config/config_text.h"
 #include "common/config/config_validation.h"
+#include "common/config/text/config_overrides.h"
+#include "common/config/text/config_text.h"
 
 namespace evenshard {
 namespace {

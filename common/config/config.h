@@ -12,8 +12,8 @@
 #include "absl/time/time.h"
 #include "absl/types/span.h"
 #include "common/config/config_contract.h"
-#include "common/config/config_places.h"
-#include "common/config/config_problems.h"
+#include "common/config/text/config_places.h"
+#include "common/config/text/config_problems.h"
 #include "proto/config.pb.h"
 
 namespace evenshard {

@@ -11,9 +11,9 @@
 #include "absl/strings/str_cat.h"
 #include "common/config/config_address.h"
 #include "common/config/config_contract.h"
-#include "common/config/config_text.h"
 #include "common/config/parameter_encodings.h"
 #include "common/config/shard_rates.h"
+#include "common/config/text/config_text.h"
 
 namespace evenshard {
 namespace {

@@ -5,7 +5,7 @@
 #include <string>
 
 #include "absl/strings/string_view.h"
-#include "common/config/config_problems.h"
+#include "common/config/text/config_problems.h"
 #include "proto/config.pb.h"
 
 namespace evenshard {

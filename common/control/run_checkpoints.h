@@ -12,7 +12,7 @@
 #include "common/base/clock.h"
 #include "common/checkpoint/checkpoint_folder.h"
 #include "common/checkpoint/folder_owner.h"
-#include "common/checkpoint/storage.h"
+#include "common/checkpoint/storage/storage.h"
 #include "common/control/view/view_coordinator.h"
 #include "common/placement/planned_config.h"
 

@@ -5,7 +5,7 @@
 
 #include "absl/status/status.h"
 #include "common/optimizer/square_sum.h"
-#include "common/placement/model.h"
+#include "common/placement/model/model.h"
 
 namespace evenshard {
 

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "common/optimizer/optimizer.h"
-#include "common/placement/model.h"
+#include "common/placement/model/model.h"
 #include "proto/config.pb.h"
 
 namespace evenshard {

@@ -5,7 +5,7 @@
 #include <string>
 
 #include "absl/types/span.h"
-#include "common/placement/model.h"
+#include "common/placement/model/model.h"
 #include "proto/config.pb.h"
 
 namespace evenshard {

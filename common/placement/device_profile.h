@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "common/placement/model.h"
+#include "common/placement/model/model.h"
 #include "proto/config.pb.h"
 
 namespace evenshard {

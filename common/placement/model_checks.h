@@ -1,8 +1,8 @@
 #ifndef EVENSHARD_COMMON_PLACEMENT_MODEL_CHECKS_H_
 #define EVENSHARD_COMMON_PLACEMENT_MODEL_CHECKS_H_
 
-#include "common/config/config_problems.h"
-#include "common/placement/model.h"
+#include "common/config/text/config_problems.h"
+#include "common/placement/model/model.h"
 #include "proto/config.pb.h"
 
 namespace evenshard {

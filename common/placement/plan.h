@@ -7,7 +7,7 @@
 
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
-#include "common/placement/model.h"
+#include "common/placement/model/model.h"
 #include "proto/config.pb.h"
 
 namespace evenshard {

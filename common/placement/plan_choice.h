@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "common/placement/model.h"
+#include "common/placement/model/model.h"
 #include "common/placement/plan.h"
 #include "proto/config.pb.h"
 

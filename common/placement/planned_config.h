@@ -10,7 +10,7 @@
 #include "absl/strings/string_view.h"
 #include "absl/types/span.h"
 #include "common/config/config.h"
-#include "common/placement/model.h"
+#include "common/placement/model/model.h"
 #include "common/placement/plan.h"
 #include "common/placement/plan_choice.h"
 #include "common/placement/ring_plan.h"

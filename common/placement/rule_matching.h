@@ -2,7 +2,7 @@
 #define EVENSHARD_COMMON_PLACEMENT_RULE_MATCHING_H_
 
 #include "absl/strings/string_view.h"
-#include "common/placement/model.h"
+#include "common/placement/model/model.h"
 #include "proto/config.pb.h"
 
 namespace evenshard {

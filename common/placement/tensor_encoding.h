@@ -2,7 +2,7 @@
 #define EVENSHARD_COMMON_PLACEMENT_TENSOR_ENCODING_H_
 
 #include "common/config/parameter_encodings.h"
-#include "common/placement/model.h"
+#include "common/placement/model/model.h"
 #include "proto/config.pb.h"
 #include "proto/encoding.pb.h"
 

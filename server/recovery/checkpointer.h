@@ -20,7 +20,7 @@
 #include "common/base/float_buffer.h"
 #include "common/checkpoint/checkpoint_folder.h"
 #include "common/checkpoint/shard_file_writer.h"
-#include "common/checkpoint/storage.h"
+#include "common/checkpoint/storage/storage.h"
 #include "common/placement/planned_config.h"
 #include "proto/admin.pb.h"
 #include "proto/view.pb.h"

@@ -7,7 +7,7 @@
 #include "common/checkpoint/checkpoint_id.h"
 #include "common/checkpoint/checkpoint_reader.h"
 #include "common/checkpoint/initial_parameters.h"
-#include "common/checkpoint/real_storage.h"
+#include "common/checkpoint/storage/real_storage.h"
 
 namespace evenshard {
 namespace {

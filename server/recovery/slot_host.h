@@ -13,7 +13,7 @@
 #include "absl/strings/string_view.h"
 #include "absl/synchronization/mutex.h"
 #include "common/base/clock.h"
-#include "common/checkpoint/storage.h"
+#include "common/checkpoint/storage/storage.h"
 #include "common/placement/planned_config.h"
 #include "proto/view.pb.h"
 #include "server/recovery/agreement_reporter.h"

@@ -9,7 +9,7 @@
 #include "common/config/asynchrony.h"
 #include "common/config/optimizer_arrays.h"
 #include "common/optimizer/aggregate.h"
-#include "common/placement/initializer.h"
+#include "common/placement/model/initializer.h"
 #include "common/wire/non_finite.h"
 
 namespace evenshard {

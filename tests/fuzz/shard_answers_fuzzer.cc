@@ -30,7 +30,7 @@
 #include "worker/exchange/core/exchange_core.h"
 #include "worker/exchange/core/gradient_encoder.h"
 #include "worker/exchange/core/parameter_bootstrap.h"
-#include "worker/exchange/core/worker_state_arrival.h"
+#include "worker/exchange/core/worker_state/worker_state_arrival.h"
 #include "worker/exchange/grpc/chunk_transfer.h"
 
 namespace evenshard {

@@ -8,7 +8,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/checkpoint/folder_owner.h"
-#include "common/checkpoint/real_storage.h"
+#include "common/checkpoint/storage/real_storage.h"
 #include "tests/common/control/etcd/tcp_proxy.h"
 #include "tests/recovery/etcd_run.h"
 

@@ -16,7 +16,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/synchronization/mutex.h"
-#include "common/checkpoint/storage.h"
+#include "common/checkpoint/storage/storage.h"
 
 namespace evenshard {
 

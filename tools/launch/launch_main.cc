@@ -32,7 +32,7 @@
 #include "common/base/clock.h"
 #include "common/base/incarnation.h"
 #include "common/base/status_macros.h"
-#include "common/checkpoint/real_storage.h"
+#include "common/checkpoint/storage/real_storage.h"
 #include "common/control/run_checkpoints.h"
 #include "common/control/view/view_coordinator.h"
 #include "common/placement/planned_config.h"
@@ -188,8 +188,8 @@ absl::StatusOr<PlannedConfig> LoadConfig(const Options& options) {
 }
 
 // Returns an error if the worker, which has ended, had not joined the run: the others wait for it.
-// Joins are shard 0's to say; one that does not answer proves nothing. With a coordinator, which has
-// a worker that is needed started again, it is only an error if no worker has joined.
+// Joins are shard 0's to say; one that does not answer proves nothing. With a coordinator, which
+// has a worker that is needed started again, it is only an error if no worker has joined.
 absl::Status CheckJoined(const Options& options, uint32_t rank,
                          const CoordinatorServer* coordinator) {
   bool joined = false;

@@ -11,7 +11,7 @@
 #include "common/placement/device_profile.h"
 #include "common/placement/planned_config.h"
 #include "common/placement/simulator/cluster_rates.h"
-#include "common/placement/simulator/framing.h"
+#include "common/placement/simulator/network/framing.h"
 #include "common/placement/simulator/simulator.h"
 
 namespace evenshard {

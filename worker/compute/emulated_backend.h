@@ -6,7 +6,7 @@
 
 #include "common/base/clock.h"
 #include "common/placement/device_profile.h"
-#include "common/placement/model.h"
+#include "common/placement/model/model.h"
 #include "worker/compute/backend.h"
 #include "worker/compute/emulated_device.h"
 

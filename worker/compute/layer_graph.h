@@ -3,7 +3,7 @@
 
 #include <vector>
 
-#include "common/placement/model.h"
+#include "common/placement/model/model.h"
 
 namespace evenshard {
 

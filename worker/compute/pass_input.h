@@ -5,7 +5,7 @@
 #include <cstdint>
 
 #include "absl/status/status.h"
-#include "common/placement/model.h"
+#include "common/placement/model/model.h"
 #include "worker/data/batch.h"
 
 namespace evenshard {

@@ -14,7 +14,7 @@
 #include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
 #include "common/base/clock.h"
-#include "common/placement/model.h"
+#include "common/placement/model/model.h"
 
 namespace evenshard {
 

@@ -11,7 +11,7 @@
 #include "common/base/float_buffer.h"
 #include "common/optimizer/tensor_optimizers.h"
 #include "common/placement/planned_config.h"
-#include "worker/exchange/core/worker_state.h"
+#include "worker/exchange/core/worker_state/worker_state.h"
 
 namespace evenshard {
 

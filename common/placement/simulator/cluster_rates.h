@@ -4,7 +4,7 @@
 #include <optional>
 #include <vector>
 
-#include "common/placement/simulator/framing.h"
+#include "common/placement/simulator/network/framing.h"
 #include "proto/config.pb.h"
 
 namespace evenshard {

@@ -1,7 +1,7 @@
 #ifndef EVENSHARD_COMMON_PLACEMENT_SIMULATOR_PLANNED_RUN_H_
 #define EVENSHARD_COMMON_PLACEMENT_SIMULATOR_PLANNED_RUN_H_
 
-#include "common/placement/model.h"
+#include "common/placement/model/model.h"
 #include "common/placement/plan.h"
 #include "common/placement/ring_plan.h"
 #include "proto/config.pb.h"

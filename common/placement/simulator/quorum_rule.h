@@ -4,7 +4,7 @@
 #include <functional>
 #include <vector>
 
-#include "common/placement/simulator/event_queue.h"
+#include "common/placement/simulator/network/event_queue.h"
 #include "proto/config.pb.h"
 
 namespace evenshard {

@@ -23,10 +23,10 @@
 #include <vector>
 
 #include "common/config/config_contract.h"
-#include "common/placement/simulator/event_queue.h"
-#include "common/placement/simulator/fabric.h"
 #include "common/placement/simulator/iteration_log.h"
 #include "common/placement/simulator/local_passes.h"
+#include "common/placement/simulator/network/event_queue.h"
+#include "common/placement/simulator/network/fabric.h"
 #include "common/placement/simulator/worker_model.h"
 #include "common/wire/encoding.h"
 

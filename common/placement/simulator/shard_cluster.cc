@@ -18,9 +18,9 @@
 
 #include "common/config/config_contract.h"
 #include "common/placement/simulator/busy_times.h"
-#include "common/placement/simulator/event_queue.h"
 #include "common/placement/simulator/iteration_log.h"
 #include "common/placement/simulator/local_passes.h"
+#include "common/placement/simulator/network/event_queue.h"
 #include "common/placement/simulator/quorum_rule.h"
 #include "common/placement/simulator/representatives.h"
 #include "common/placement/simulator/shard_network.h"

@@ -7,8 +7,8 @@
 #include <vector>
 
 #include "common/placement/simulator/cluster_rates.h"
-#include "common/placement/simulator/event_queue.h"
-#include "common/placement/simulator/fabric.h"
+#include "common/placement/simulator/network/event_queue.h"
+#include "common/placement/simulator/network/fabric.h"
 #include "common/placement/simulator/representatives.h"
 #include "common/placement/simulator/simulation.h"
 

@@ -6,7 +6,7 @@
 
 #include "absl/types/span.h"
 #include "common/placement/device_profile.h"
-#include "common/placement/simulator/event_queue.h"
+#include "common/placement/simulator/network/event_queue.h"
 #include "common/placement/simulator/planned_run.h"
 
 namespace evenshard {

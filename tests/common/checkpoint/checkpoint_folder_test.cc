@@ -9,7 +9,7 @@
 #include "absl/strings/str_replace.h"
 #include "common/checkpoint/checkpoint_reader.h"
 #include "common/checkpoint/checksum.h"
-#include "common/checkpoint/real_storage.h"
+#include "common/checkpoint/storage/real_storage.h"
 #include "tests/common/checkpoint/checkpoint_fixture.h"
 #include "tests/testing/scratch_folder.h"
 #include "tests/testing/simulated_disk.h"

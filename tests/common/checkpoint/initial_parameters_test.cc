@@ -7,8 +7,8 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
-#include "common/checkpoint/real_storage.h"
-#include "common/placement/initializer.h"
+#include "common/checkpoint/storage/real_storage.h"
+#include "common/placement/model/initializer.h"
 #include "tests/testing/scratch_folder.h"
 
 namespace evenshard {

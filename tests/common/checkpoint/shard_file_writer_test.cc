@@ -4,8 +4,8 @@
 #include <cstring>
 
 #include "absl/strings/match.h"
-#include "common/checkpoint/real_storage.h"
 #include "common/checkpoint/safetensors.h"
+#include "common/checkpoint/storage/real_storage.h"
 #include "tests/common/checkpoint/checkpoint_fixture.h"
 #include "tests/testing/program.h"
 #include "tests/testing/scratch_folder.h"

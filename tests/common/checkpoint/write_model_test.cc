@@ -4,7 +4,7 @@
 #include <vector>
 
 #include "common/checkpoint/initial_parameters.h"
-#include "common/checkpoint/real_storage.h"
+#include "common/checkpoint/storage/real_storage.h"
 #include "tests/common/config/config_fixture.h"
 #include "tests/testing/scratch_folder.h"
 

@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "common/placement/model.h"
+#include "common/placement/model/model.h"
 
 namespace evenshard {
 namespace {

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "absl/types/span.h"
-#include "common/placement/model.h"
+#include "common/placement/model/model.h"
 #include "common/placement/plan.h"
 #include "proto/config.pb.h"
 

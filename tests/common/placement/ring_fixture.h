@@ -6,7 +6,7 @@
 #include <catch2/catch.hpp>
 #include <string>
 
-#include "common/placement/model.h"
+#include "common/placement/model/model.h"
 #include "common/placement/ring_plan.h"
 
 namespace evenshard {

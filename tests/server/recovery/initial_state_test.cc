@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "common/checkpoint/real_storage.h"
+#include "common/checkpoint/storage/real_storage.h"
 #include "tests/common/checkpoint/checkpoint_fixture.h"
 #include "tests/server/recovery/slot_fixture.h"
 #include "tests/testing/scratch_folder.h"

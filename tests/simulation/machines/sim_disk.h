@@ -10,7 +10,7 @@
 #include <string>
 #include <vector>
 
-#include "common/checkpoint/storage.h"
+#include "common/checkpoint/storage/storage.h"
 #include "tests/simulation/machines/world.h"
 
 namespace evenshard {

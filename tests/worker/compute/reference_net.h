@@ -4,7 +4,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "common/placement/model.h"
+#include "common/placement/model/model.h"
 #include "tests/worker/compute/test_net.h"
 
 namespace evenshard {

@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "absl/types/span.h"
-#include "common/placement/model.h"
+#include "common/placement/model/model.h"
 #include "worker/compute/backend.h"
 #include "worker/compute/cpu/backend.h"
 

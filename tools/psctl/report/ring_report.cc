@@ -15,7 +15,7 @@
 #include "common/wire/chunk_codec.h"
 #include "common/wire/encoding.h"
 #include "nlohmann/json.hpp"
-#include "tools/psctl/report/prediction_text.h"
+#include "tools/psctl/report/plan/prediction_text.h"
 
 namespace evenshard {
 namespace {

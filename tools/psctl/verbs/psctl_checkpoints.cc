@@ -4,7 +4,7 @@
 
 #include "absl/time/clock.h"
 #include "common/base/status_macros.h"
-#include "common/checkpoint/real_storage.h"
+#include "common/checkpoint/storage/real_storage.h"
 #include "common/config/config.h"
 #include "common/process/command_line.h"
 #include "common/process/log.h"

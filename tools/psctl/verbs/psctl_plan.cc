@@ -8,8 +8,8 @@
 #include "common/process/command_line.h"
 #include "common/process/log.h"
 #include "common/reader/shard_calls.h"
-#include "tools/psctl/report/plan_json.h"
-#include "tools/psctl/report/plan_text.h"
+#include "tools/psctl/report/plan/plan_json.h"
+#include "tools/psctl/report/plan/plan_text.h"
 #include "tools/psctl/report/ring_report.h"
 #include "tools/psctl/verbs/psctl.h"
 

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "absl/functional/function_ref.h"
-#include "common/placement/model.h"
+#include "common/placement/model/model.h"
 #include "worker/compute/backend.h"
 #include "worker/compute/cpu/device.h"
 #include "worker/compute/cpu/layer.h"

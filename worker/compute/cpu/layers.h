@@ -4,7 +4,7 @@
 #include <cstdint>
 #include <memory>
 
-#include "common/placement/model.h"
+#include "common/placement/model/model.h"
 #include "worker/compute/cpu/device.h"
 #include "worker/compute/cpu/layer.h"
 

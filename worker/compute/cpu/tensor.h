@@ -4,7 +4,7 @@
 #include <cstdint>
 
 #include "absl/types/span.h"
-#include "common/placement/model.h"
+#include "common/placement/model/model.h"
 #include "oneapi/dnnl/dnnl.hpp"
 #include "worker/compute/cpu/device.h"
 

@@ -12,7 +12,7 @@
 #include <tuple>
 #include <vector>
 
-#include "common/placement/model.h"
+#include "common/placement/model/model.h"
 #include "worker/compute/cuda/device.h"
 
 namespace evenshard {

@@ -6,7 +6,7 @@
 #include <utility>
 #include <vector>
 
-#include "common/placement/model.h"
+#include "common/placement/model/model.h"
 #include "worker/compute/cuda/convolution_plan.h"
 #include "worker/compute/cuda/device.h"
 #include "worker/compute/cuda/memory.h"

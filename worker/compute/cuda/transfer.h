@@ -8,7 +8,7 @@
 #include "absl/base/thread_annotations.h"
 #include "absl/synchronization/mutex.h"
 #include "absl/types/span.h"
-#include "common/placement/model.h"
+#include "common/placement/model/model.h"
 #include "worker/compute/cuda/device.h"
 #include "worker/compute/cuda/error.h"
 #include "worker/compute/cuda/memory.h"

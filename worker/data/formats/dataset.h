@@ -8,7 +8,7 @@
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
 #include "common/base/random.h"
-#include "common/placement/model.h"
+#include "common/placement/model/model.h"
 #include "common/placement/planned_config.h"
 
 namespace evenshard {

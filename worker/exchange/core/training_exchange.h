@@ -13,7 +13,7 @@
 #include "proto/view.pb.h"
 #include "proto/worker_usage.pb.h"
 #include "worker/exchange/core/exchange_kind.h"
-#include "worker/exchange/core/worker_state.h"
+#include "worker/exchange/core/worker_state/worker_state.h"
 
 namespace evenshard {
 

@@ -10,7 +10,7 @@
 #include "common/base/incarnation.h"
 #include "common/base/status_macros.h"
 #include "spdlog/spdlog.h"
-#include "worker/exchange/core/worker_state_arrival.h"
+#include "worker/exchange/core/worker_state/worker_state_arrival.h"
 #include "worker/exchange/grpc/for_each_shard.h"
 
 namespace evenshard {

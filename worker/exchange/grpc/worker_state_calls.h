@@ -11,7 +11,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "common/placement/planned_config.h"
-#include "worker/exchange/core/worker_state.h"
+#include "worker/exchange/core/worker_state/worker_state.h"
 #include "worker/exchange/grpc/persistent_calls.h"
 #include "worker/exchange/grpc/shard_control.h"
 

@@ -25,7 +25,7 @@
 #include "common/checkpoint/checkpoint_id.h"
 #include "common/checkpoint/checkpoint_reader.h"
 #include "common/checkpoint/initial_parameters.h"
-#include "common/checkpoint/real_storage.h"
+#include "common/checkpoint/storage/real_storage.h"
 #include "common/net/channel_options.h"
 #include "common/net/status_conversion.h"
 #include "common/process/open_files.h"

@@ -16,7 +16,7 @@
 #include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
 #include "absl/types/span.h"
-#include "common/checkpoint/real_storage.h"
+#include "common/checkpoint/storage/real_storage.h"
 #include "common/control/view/view_link.h"
 #include "proto/view.pb.h"
 #include "worker/exchange/core/training_exchange.h"

@@ -9,7 +9,7 @@
 #include "absl/types/span.h"
 #include "common/base/clock.h"
 #include "common/checkpoint/shard_file_writer.h"
-#include "common/checkpoint/storage.h"
+#include "common/checkpoint/storage/storage.h"
 #include "common/placement/planned_config.h"
 #include "proto/view.pb.h"
 #include "worker/ring/core/ring_part.h"

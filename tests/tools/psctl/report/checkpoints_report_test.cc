@@ -3,7 +3,7 @@
 #include <catch2/catch.hpp>
 
 #include "absl/strings/match.h"
-#include "common/checkpoint/real_storage.h"
+#include "common/checkpoint/storage/real_storage.h"
 #include "nlohmann/json.hpp"
 #include "tests/common/checkpoint/checkpoint_fixture.h"
 #include "tests/testing/program.h"

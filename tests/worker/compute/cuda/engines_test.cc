@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "common/base/random.h"
-#include "common/placement/model.h"
+#include "common/placement/model/model.h"
 #include "tests/testing/cuda/device.h"
 #include "tests/worker/compute/test_net.h"
 #include "worker/compute/cuda/convolution_plan.h"

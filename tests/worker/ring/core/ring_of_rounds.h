@@ -15,7 +15,7 @@
 #include "common/base/random.h"
 #include "common/optimizer/norm_clipping.h"
 #include "common/optimizer/tensor_optimizers.h"
-#include "common/placement/initializer.h"
+#include "common/placement/model/initializer.h"
 #include "common/placement/planned_config.h"
 #include "common/placement/ring_plan.h"
 #include "common/wire/encoding.h"

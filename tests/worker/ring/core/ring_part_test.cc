@@ -7,7 +7,7 @@
 
 #include "common/checkpoint/checkpoint_folder.h"
 #include "common/checkpoint/folder_owner.h"
-#include "common/checkpoint/real_storage.h"
+#include "common/checkpoint/storage/real_storage.h"
 #include "tests/testing/scratch_folder.h"
 #include "tests/worker/ring/core/ring_of_rounds.h"
 

@@ -15,7 +15,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "common/base/clock.h"
-#include "common/checkpoint/real_storage.h"
+#include "common/checkpoint/storage/real_storage.h"
 #include "common/control/run_checkpoints.h"
 #include "common/control/view/view_coordinator.h"
 #include "tests/testing/cluster.h"
