@@ -16,10 +16,6 @@ namespace {
 // How often the thread looks for chunks that have been confirmed since it last looked.
 constexpr absl::Duration kPeriod = absl::Milliseconds(5);
 
-// ASYNC: how often one is due at most. A slot that called Tick more rarely would leave out numbers,
-// and each slot others.
-constexpr double kShortest = 0.2;
-
 // For how many checkpoints this slot's part may wait for those of others.
 constexpr size_t kMostWaiting = 3;
 
@@ -151,13 +147,8 @@ void Checkpointer::Fill(Copy& copy, const StoredChunk& chunk) {
 }
 
 void Checkpointer::Tick() {
-  const double every = std::max(proto_.recovery().checkpoint().every_seconds(), kShortest);
+  const uint64_t number = IsSync() ? 0 : NumberByClock(proto_, options_.clock->Now());
   absl::MutexLock lock(&mutex_);
-  // Without an iteration in common, the slots count the checkpoints by the time of day.
-  const uint64_t number =
-      IsSync() ? 0
-               : static_cast<uint64_t>(
-                     absl::ToDoubleSeconds(options_.clock->Now() - absl::UnixEpoch()) / every);
   if (last_begun_.exchange == 0 && !IsSync()) {
     last_begun_.exchange = number;  // the first is due after a while
   }

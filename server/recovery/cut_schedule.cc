@@ -1,8 +1,17 @@
 #include "server/recovery/cut_schedule.h"
 
+#include <algorithm>
+
 #include "common/config/config_contract.h"
 
 namespace evenshard {
+namespace {
+
+// How often one is due by the clock at most. A slot that called Tick more rarely would leave out
+// numbers, and each slot others.
+constexpr double kShortest = 0.2;
+
+}  // namespace
 
 bool IsCutAt(const ClusterConfig& config, const View& view, const ChunkClock& clock) {
   const Recovery::Checkpoint& settings = config.recovery().checkpoint();
@@ -23,6 +32,11 @@ uint64_t NumberOfCut(const ClusterConfig& config, const View& view, const Cut& c
   const Recovery::Checkpoint& settings = config.recovery().checkpoint();
   return settings.has_every_iterations() ? cut.id.iteration / settings.every_iterations()
                                          : view.cuts();
+}
+
+uint64_t NumberByClock(const ClusterConfig& config, absl::Time now) {
+  const double every = std::max(config.recovery().checkpoint().every_seconds(), kShortest);
+  return static_cast<uint64_t>(absl::ToDoubleSeconds(now - absl::UnixEpoch()) / every);
 }
 
 }  // namespace evenshard

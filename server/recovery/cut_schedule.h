@@ -3,6 +3,7 @@
 
 #include <cstdint>
 
+#include "absl/time/time.h"
 #include "common/checkpoint/chunk_clock.h"
 #include "common/checkpoint/shard_file_writer.h"
 #include "proto/config.pb.h"
@@ -21,6 +22,10 @@ Cut CutAt(const View& view, const ChunkClock& clock);
 
 // The number of a cut, by which slots agree on every 2nd, 4th, 8th ... of them.
 uint64_t NumberOfCut(const ClusterConfig& config, const View& view, const Cut& cut);
+
+// ASYNC: the number of the cut that is due. Without an iteration in common, the slots count the
+// checkpoints by the time of day.
+uint64_t NumberByClock(const ClusterConfig& config, absl::Time now);
 
 }  // namespace evenshard
 

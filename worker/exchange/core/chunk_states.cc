@@ -1,11 +1,19 @@
 #include "worker/exchange/core/chunk_states.h"
 
 #include <algorithm>
+#include <numeric>
 #include <utility>
 
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "common/wire/encoding.h"
 
 namespace evenshard {
+namespace {
+
+constexpr size_t kMostNamed = 3;  // shards in a line
+
+}  // namespace
 
 ChunkStates::ChunkStates(const PlannedConfig* config, const SchedulePolicy* schedule, Trace* trace)
     : config_(*config),
@@ -155,6 +163,39 @@ void ChunkStates::GiveUp() {
     Claim(chunk.id, /*all_absent=*/false, /*bytes=*/0);
     Answer(chunk.id, versions_[chunk.id]);
   }
+}
+
+size_t ChunkStates::unanswered_of_tensors(int begin, int end) const {
+  if (static_cast<size_t>(end - begin) == tensor_unanswered_.size()) return unanswered_;
+  return std::accumulate(tensor_unanswered_.begin() + begin, tensor_unanswered_.begin() + end,
+                         size_t{0});
+}
+
+std::string ChunkStates::Missing(int begin, int end,
+                                 const std::function<std::string(int shard)>& shard_name) const {
+  // Under SEQUENTIAL no shard answers while the last chunks wait for others to be sent.
+  const bool is_for_sent = has_waiting();
+  std::vector<std::string> shards;
+  for (int shard = 0; shard < config_.shards(); ++shard) {
+    size_t missing = 0;
+    size_t awaited = 0;
+    for (const uint32_t chunk : plan_.chunks_of_shard(shard)) {
+      const int tensor = plan_.chunks()[chunk].tensor;
+      if (!is_for_sent && (tensor < begin || tensor >= end)) continue;
+      ++awaited;
+      missing +=
+          states_[chunk] == State::kQueued || (!is_for_sent && states_[chunk] != State::kAnswered);
+    }
+    if (missing == 0) continue;
+    shards.push_back(absl::StrCat(shard_name(shard), " has not ",
+                                  is_for_sent ? "taken " : "answered ", missing, " of ", awaited,
+                                  " chunks"));
+  }
+  const size_t named = std::min(shards.size(), kMostNamed);
+  const size_t others = shards.size() - named;
+  shards.resize(named);
+  return absl::StrCat(absl::StrJoin(shards, ", "),
+                      others == 0 ? "" : absl::StrCat(", nor have ", others, " other shards"));
 }
 
 size_t ChunkStates::PulledAfter(uint64_t iteration) const {

@@ -16,18 +16,6 @@ namespace {
 
 constexpr absl::Duration kShortestTick = absl::Milliseconds(10);
 
-// After which part of recovery.silence_seconds a worker says that it cannot reach a slot. The
-// coordinator waits for silence_seconds from then on.
-constexpr double kQuiet = 0.25;
-
-SlotPatience PatienceOf(const ClusterConfig& config, bool has_views, absl::Duration exchange) {
-  return {.has_views = has_views,
-          .startup = absl::Seconds(config.limits().startup_seconds()),
-          .reconnect = absl::Seconds(config.limits().reconnect_seconds()),
-          .exchange = exchange,
-          .quiet = kQuiet * absl::Seconds(config.recovery().silence_seconds())};
-}
-
 }  // namespace
 
 ExchangeCore::ExchangeCore(const Options& options)
@@ -40,7 +28,7 @@ ExchangeCore::ExchangeCore(const Options& options)
               .wake = [this](int slot) { options_.transport->Wake(slot); },
               .trace = options.trace,
               .while_waiting = options.while_waiting}),
-      patience_(PatienceOf(config_.proto(), options.has_views, round_.limit())),
+      patience_(SlotPatience::Of(config_.proto(), options.has_views, round_.limit())),
       links_({.config = options.config,
               .rank = options.rank,
               .incarnation = options.incarnation,

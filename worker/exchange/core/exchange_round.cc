@@ -5,7 +5,6 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_join.h"
 #include "common/base/status_macros.h"
 #include "common/placement/plan.h"
 #include "common/wire/encoding.h"
@@ -15,7 +14,6 @@ namespace {
 
 constexpr absl::Duration kLongestWatchPeriod = absl::Seconds(1);
 constexpr absl::Duration kWhileWaitingPeriod = absl::Milliseconds(100);
-constexpr size_t kMostNamed = 3;  // shards in a line
 
 }  // namespace
 
@@ -251,11 +249,6 @@ void ExchangeRound::TakePulled(uint32_t chunk, uint64_t version, uint64_t iterat
   chunks_.SetPulled(chunk, version, iteration);
 }
 
-size_t ExchangeRound::ChunksAfter(uint64_t version) const {
-  absl::MutexLock lock(&mutex_);
-  return chunks_.ChunksAfter(version);
-}
-
 uint64_t ExchangeRound::UpdatesOf(int tensor) const {
   absl::MutexLock lock(&mutex_);
   uint64_t updates = 0;
@@ -321,13 +314,14 @@ absl::Status ExchangeRound::AwaitAll() {
 
 size_t ExchangeRound::Remaining(const Wait& wait) const {
   if (wait.is_for_view) return view_ < newest_view_;
-  const size_t tensors = wait.end - wait.begin;
-  if (tensors == config_.model().tensors().size()) return chunks_.unanswered();
-  size_t chunks = 0;
-  for (int tensor = wait.begin; tensor < wait.end; ++tensor) {
-    chunks += chunks_.unanswered_of_tensor(tensor);
+  return chunks_.unanswered_of_tensors(wait.begin, wait.end);
+}
+
+std::string ExchangeRound::Missing(const Wait& wait) const {
+  if (wait.is_for_view) {
+    return absl::StrCat("view ", newest_view_, ", which a shard follows, has not come");
   }
-  return chunks;
+  return chunks_.Missing(wait.begin, wait.end, options_.shard_name);
 }
 
 absl::Status ExchangeRound::CheckPushed(const Wait& wait) const {
@@ -397,36 +391,6 @@ std::optional<Stall> ExchangeRound::CheckProgress(absl::Time now) {
                .lasted = lasted,
                .missing = Missing(*wait_),
                .is_news = watch_.IsNews()};
-}
-
-std::string ExchangeRound::Missing(const Wait& wait) const {
-  if (wait.is_for_view) {
-    return absl::StrCat("view ", newest_view_, ", which a shard follows, has not come");
-  }
-  // Under SEQUENTIAL no shard answers while the last chunks wait for others to be sent.
-  const bool is_for_sent = chunks_.has_waiting();
-  std::vector<std::string> shards;
-  for (int shard = 0; shard < config_.shards(); ++shard) {
-    size_t missing = 0;
-    size_t awaited = 0;
-    for (const uint32_t chunk : plan_.chunks_of_shard(shard)) {
-      const int tensor = plan_.chunks()[chunk].tensor;
-      if (!is_for_sent && (tensor < wait.begin || tensor >= wait.end)) continue;
-      ++awaited;
-      const ChunkStates::State state = chunks_.state(chunk);
-      missing += is_for_sent ? state == ChunkStates::State::kQueued
-                             : state != ChunkStates::State::kAnswered;
-    }
-    if (missing == 0) continue;
-    shards.push_back(absl::StrCat(options_.shard_name(shard), " has not ",
-                                  is_for_sent ? "taken " : "answered ", missing, " of ", awaited,
-                                  " chunks"));
-  }
-  const size_t named = std::min(shards.size(), kMostNamed);
-  const size_t others = shards.size() - named;
-  shards.resize(named);
-  return absl::StrCat(absl::StrJoin(shards, ", "),
-                      others == 0 ? "" : absl::StrCat(", nor have ", others, " other shards"));
 }
 
 }  // namespace evenshard

@@ -174,7 +174,10 @@ class ExchangeRound {
   // Returns the sum of the versions of a tensor's chunks, as they were answered or pulled last.
   uint64_t UpdatesOf(int tensor) const;
   // Returns the number of chunks whose version is greater than `version`.
-  size_t ChunksAfter(uint64_t version) const;
+  size_t ChunksAfter(uint64_t version) const {
+    absl::MutexLock lock(&mutex_);
+    return chunks_.ChunksAfter(version);
+  }
 
   // Sets the view of all later pushes. Answers of older views no longer count. `waits_for_others`:
   // the run waits without a limit for an absent worker or shard, so this worker's waits have no

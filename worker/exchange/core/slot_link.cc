@@ -13,7 +13,20 @@ constexpr absl::Duration kFirstPause = absl::Milliseconds(10);
 constexpr absl::Duration kLongestPause = absl::Milliseconds(500);
 constexpr absl::Duration kAttemptLimit = absl::Seconds(5);
 
+// After which part of recovery.silence_seconds a worker says that it cannot reach a slot. The
+// coordinator waits for silence_seconds from then on.
+constexpr double kQuiet = 0.25;
+
 }  // namespace
+
+SlotPatience SlotPatience::Of(const ClusterConfig& config, bool has_views,
+                              absl::Duration exchange) {
+  return {.has_views = has_views,
+          .startup = absl::Seconds(config.limits().startup_seconds()),
+          .reconnect = absl::Seconds(config.limits().reconnect_seconds()),
+          .exchange = exchange,
+          .quiet = kQuiet * absl::Seconds(config.recovery().silence_seconds())};
+}
 
 bool IsPassing(const absl::Status& status, bool has_joined) {
   if (KindOf(status) == ErrorDetail::RUN_FAILED) return false;

@@ -8,6 +8,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
+#include "proto/config.pb.h"
 #include "proto/parameter_server.pb.h"
 #include "proto/view.pb.h"
 #include "worker/exchange/core/exchange_kind.h"
@@ -16,6 +17,9 @@ namespace evenshard {
 
 // How long a slot may be out of reach before the worker's exchange fails.
 struct SlotPatience {
+  // That of the config. `exchange`: ExchangeRound::limit().
+  static SlotPatience Of(const ClusterConfig& config, bool has_views, absl::Duration exchange);
+
   bool has_views = false;
   absl::Duration startup;    // without views, until the worker has joined
   absl::Duration reconnect;  // without views, after that; 0: it does not reconnect
