@@ -11,7 +11,7 @@
 #include "common/base/clock.h"
 #include "common/base/status_macros.h"
 #include "common/process/exchange_setup.h"
-#include "common/reader/shard_calls.h"
+#include "common/reader/process_calls.h"
 
 namespace evenshard {
 namespace {

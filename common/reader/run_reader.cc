@@ -21,7 +21,7 @@
 #include "common/base/text.h"
 #include "common/net/channel_options.h"
 #include "common/net/pull.h"
-#include "common/reader/shard_calls.h"
+#include "common/reader/process_calls.h"
 #include "grpcpp/client_context.h"
 
 namespace evenshard {

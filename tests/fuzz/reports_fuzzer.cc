@@ -12,7 +12,7 @@
 #include "absl/strings/str_cat.h"
 #include "common/net/pulled_chunks.h"
 #include "common/placement/planned_config.h"
-#include "common/reader/shard_calls.h"
+#include "common/reader/process_calls.h"
 #include "nlohmann/json.hpp"
 #include "proto/admin.pb.h"
 #include "proto/parameter_server.pb.h"

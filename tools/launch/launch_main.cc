@@ -40,7 +40,7 @@
 #include "common/process/local_run.h"
 #include "common/process/log.h"
 #include "common/process/open_files.h"
-#include "common/reader/shard_calls.h"
+#include "common/reader/process_calls.h"
 #include "common/security/tls_files.h"
 #include "spdlog/spdlog.h"
 #include "tools/launch/coordinator.h"

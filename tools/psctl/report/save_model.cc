@@ -15,8 +15,8 @@
 #include "common/checkpoint/safetensors.h"
 #include "common/net/channel_options.h"
 #include "common/net/pull.h"
+#include "common/reader/process_calls.h"
 #include "common/reader/run_reader.h"
-#include "common/reader/shard_calls.h"
 #include "proto/parameter_server.grpc.pb.h"
 
 namespace evenshard {

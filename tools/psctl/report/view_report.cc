@@ -7,7 +7,7 @@
 #include "absl/time/time.h"
 #include "common/base/text.h"
 #include "common/control/view/worker_set.h"
-#include "common/reader/shard_calls.h"
+#include "common/reader/process_calls.h"
 #include "google/protobuf/util/json_util.h"
 #include "nlohmann/json.hpp"
 

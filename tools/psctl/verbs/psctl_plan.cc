@@ -7,7 +7,7 @@
 #include "common/placement/planned_config.h"
 #include "common/process/command_line.h"
 #include "common/process/log.h"
-#include "common/reader/shard_calls.h"
+#include "common/reader/process_calls.h"
 #include "tools/psctl/report/plan/plan_json.h"
 #include "tools/psctl/report/plan/plan_text.h"
 #include "tools/psctl/report/ring_report.h"

@@ -5,7 +5,7 @@
 #include "common/placement/planned_config.h"
 #include "common/process/command_line.h"
 #include "common/process/log.h"
-#include "common/reader/shard_calls.h"
+#include "common/reader/process_calls.h"
 #include "common/security/tls_files.h"
 #include "tools/psctl/report/save_model.h"
 #include "tools/psctl/verbs/psctl.h"

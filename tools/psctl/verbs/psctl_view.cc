@@ -6,7 +6,7 @@
 #include "common/config/config.h"
 #include "common/process/command_line.h"
 #include "common/process/log.h"
-#include "common/reader/shard_calls.h"
+#include "common/reader/process_calls.h"
 #include "tools/psctl/report/view_report.h"
 #include "tools/psctl/verbs/psctl.h"
 #include "tools/psctl/verbs/run_flags.h"

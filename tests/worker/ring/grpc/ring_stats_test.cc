@@ -10,7 +10,7 @@
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
 #include "common/base/status_macros.h"
-#include "common/reader/shard_calls.h"
+#include "common/reader/process_calls.h"
 #include "tests/testing/cluster.h"
 #include "tests/worker/ring/grpc/test_ring.h"
 

@@ -1,4 +1,4 @@
-#include "common/reader/shard_calls.h"
+#include "common/reader/process_calls.h"
 
 #include <cstdint>
 #include <functional>

@@ -1,5 +1,5 @@
-#ifndef EVENSHARD_COMMON_READER_SHARD_CALLS_H_
-#define EVENSHARD_COMMON_READER_SHARD_CALLS_H_
+#ifndef EVENSHARD_COMMON_READER_PROCESS_CALLS_H_
+#define EVENSHARD_COMMON_READER_PROCESS_CALLS_H_
 
 #include <stop_token>
 #include <string>
@@ -65,4 +65,4 @@ std::vector<absl::Status> ShutDownProcesses(const Config& config, absl::Duration
 
 }  // namespace evenshard
 
-#endif  // EVENSHARD_COMMON_READER_SHARD_CALLS_H_
+#endif  // EVENSHARD_COMMON_READER_PROCESS_CALLS_H_
