@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import weakref
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import torch
@@ -57,8 +58,8 @@ class DistributedOptimizer(OfTheScript):
     What of the model is exchanged, and when gradients travel, is as with evenshard.Optimizer, but
     for the schedule FULL, which is refused. At the start of a run parameters, frozen parameters and
     buffers are those of rank 0. After that the script may change parameters as it does in one
-    process, the same way in all workers: they are compared in the first 10 iterations and in every
-    32nd.
+    process, the same way in all workers: they, and the options of the optimizers, are compared in
+    the first 10 iterations, in every 32nd, and in each one in join().
 
     Several optimizers share a run if each is given the same model, such as an nn.ModuleDict of a
     generator and a discriminator. Each step() exchanges the gradients of the parameters that its
@@ -113,6 +114,10 @@ class DistributedOptimizer(OfTheScript):
         for i in self._left_out:
             self._numbers[i] = _library.hyperparameters()
         self._is_synchronized = False
+        self._exchanged: list[torch.Tensor | None] = []  # the gradients, while that is so
+        # Whether the script, and whether this object, has gone on from the exchange to the step.
+        self._synchronizes = self._stepped_plainly = False
+        self._step_in_join: Callable[[], Any] | None = None
         self._sharing = _sharing.setdefault(model, [])
         if self._sharing:
             self._share(self._sharing[0])
@@ -144,7 +149,10 @@ class DistributedOptimizer(OfTheScript):
                 "exchange.schedule: is FULL, by which gradients come back after step(), and"
                 " DistributedOptimizer steps with them; allowed: BACKWARD, SEQUENTIAL"
             )
-        self._exchange = GradientExchange(self._handle, self._tensors)
+        self._exchange = GradientExchange(
+            self._handle, self._tensors,
+            lambda: [_stepped_by.text_of(each._optimizer) for each in self._sharing],
+        )
         self._worker_state = WorkerState(self._handle, self._exchange, self._model)
         self._join_run(self._take_parameters)
 
@@ -159,6 +167,11 @@ class DistributedOptimizer(OfTheScript):
 
     def _has_new_gradient(self, *_):
         self._is_synchronized = False
+
+    def _gradient_ready(self, i, *_):
+        if self._is_accumulating:
+            self._has_new_gradient()
+        super()._gradient_ready(i)
 
     def _take_parameters(self):
         # Also in iteration 0: a shard may have its mean already, which is no parameters.
@@ -213,18 +226,37 @@ class DistributedOptimizer(OfTheScript):
                     " scaler.step()"
                 )
             scaled = _grad_scaler.state_of(self, options.get("grad_scaler"))
-        self.synchronize()
+        if not self._is_synchronized:
+            self._synchronize()
         self._is_synchronized = False
+        self._exchanged.clear()
         self._step_scaled(*(scaled or (False, None)))
         self._exchange.registered.stepped()
         return loss
 
     def synchronize(self) -> None:
         """Exchanges the gradients: then each parameter's `grad` is the mean of all workers'. Does
-        nothing if that has been done since the last backward() or step()."""
+        nothing if that has been done since the last backward() or step(), and each parameter has
+        that gradient, changed or not."""
+        if self._stepped_plainly or (self._uneven_ends.is_inside and self._step_in_join is None):
+            raise errors.FailedPrecondition(
+                "synchronize(): what lies between it and step() is left out where abandon() and"
+                " join() step by the mean of the others; allowed: join(step=FUNCTION) and"
+                " abandon(step=FUNCTION), with a function that does what the script does from"
+                " synchronize() to step()"
+            )
+        self._synchronizes = True
+        if not (self._is_synchronized and self._has_exchanged()):
+            self._synchronize()
+
+    def _has_exchanged(self):
+        return all(
+            self._tensors[i].tensor.grad is gradient
+            for i, gradient in zip(self._trained, self._exchanged)
+        )
+
+    def _synchronize(self):
         with self._exchange.threads.lock:
-            if self._is_synchronized:
-                return
             self._uneven_ends.check_step(self._has_gradient())
             if self._own_changes is not None:
                 self._own_changes.look()
@@ -234,15 +266,62 @@ class DistributedOptimizer(OfTheScript):
                 self._begin(True)
             self._exchange.finish(True, None)
             self._exchange.registered.exchanged()
-            self._is_synchronized = True
+            self._note_exchanged()
 
-    def abandon(self) -> None:
+    def _note_exchanged(self):
+        self._is_synchronized = True
+        self._exchanged = [self._tensors[i].tensor.grad for i in self._trained]
+
+    def zero_grad(self, *arguments, **options) -> None:
+        self._is_synchronized = False
+        super().zero_grad(*arguments, **options)
+
+    def abandon(self, *, step: Callable[[], Any] | None = None) -> None:
         """In place of step(), for a batch that was given up, as after an exception in the forward
         or backward pass: takes part in the iteration without a gradient, and steps by the mean of
-        the others. What backward() has pushed already, under BACKWARD, counts in it."""
+        the others. What backward() has pushed already, under BACKWARD, counts in it.
+
+        step: as that of join(). Errors: FailedPrecondition if the script calls synchronize(), and
+        there is none."""
+        if step is None and self._synchronizes:
+            raise errors.FailedPrecondition(
+                "abandon(): this script calls synchronize(), and what it does between that and"
+                " step() belongs to this step too; allowed: abandon(step=FUNCTION), with a function"
+                " that does what the script does from synchronize() to step()"
+            )
+        self._stepped_plainly |= step is None
         self.zero_grad()
         self._give_up()
-        self._step_for_others()
+        self._step_for_others(step)
+
+    @contextlib.contextmanager
+    def join(self, *, step: Callable[[], Any] | None = None) -> Iterator[None]:
+        """As Optimizer.join(): a worker whose data has ended steps by the mean of the others, and in
+        the context parameters, and the options of the optimizer, are compared in each iteration.
+
+        step: what the script does from synchronize() to step(), a scheduler after it included. A
+        worker whose data has ended calls it in each iteration of the others, in place of the
+        optimizer's step(). Without it a synchronize() in the context raises.
+
+            def update():
+                optimizer.synchronize()
+                torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+                optimizer.step()
+                scheduler.step()
+
+            with optimizer.join(step=update):
+                for batch, target in batches:
+                    ...
+                    update()
+        """
+        self._step_in_join = step
+        self._exchange.compares_each += 1
+        try:
+            with super().join():
+                yield
+        finally:
+            self._exchange.compares_each -= 1
+            self._step_in_join = None
 
     def _take_part(self):
         if len(self._sharing) > 1:
@@ -252,13 +331,15 @@ class DistributedOptimizer(OfTheScript):
             )
         is_over = super()._take_part()
         if not is_over:
-            self._step_for_others()
+            self._step_for_others(self._step_in_join)
         return is_over
 
-    def _step_for_others(self):
-        if self._has_gradient():
+    def _step_for_others(self, step):
+        if step is not None:
+            self._note_exchanged()
+            step()
+        elif self._has_gradient():
             self._step_given()
-        self._is_synchronized = False
         self.zero_grad()
 
     def _begin(self, contributes):
@@ -266,7 +347,7 @@ class DistributedOptimizer(OfTheScript):
         self._worker_state.begin()
         self._is_synchronized = False
         for group in self._optimizer.param_groups:
-            rate = _library.hyperparameters(float(group.get("lr", 0)))
+            rate = _library.hyperparameters(_stepped_by.rate_of(group))
             for parameter in group["params"]:
                 if (i := self._exchange.number_of(parameter)) is not None:
                     self._numbers[i] = rate

@@ -1,6 +1,7 @@
 """evenshard.DistributedOptimizer against one process that has all batches: the script's own
 optimizer, with the mean gradient."""
 
+import contextlib
 import copy
 import itertools
 import unittest
@@ -161,6 +162,76 @@ def a_further_backward_after_synchronizing(script):
     return model.state_dict()
 
 
+def a_backward_of_its_own_after_synchronizing(script):
+    """The gradient that no_sync() keeps here is exchanged with what is there."""
+    model = _mlp()
+    optimizer = _distributed(script, _sgd(model.parameters()), model)
+    for step in range(_STEPS):
+        optimizer.zero_grad()
+        _loss(script, model, step).backward()
+        _synchronize(script, optimizer)
+        with script.no_sync(optimizer):
+            _loss(script, model, 10 + step).backward()
+        optimizer.step()
+    return model.state_dict()
+
+
+def _leaving_a_step_out_of(compute):
+    """`compute(script, model, optimizer, loss)` sets the gradients, by ways that no hook sees."""
+    def habit(script):
+        model = _mlp()
+        optimizer = _distributed(script, _sgd(model.parameters()), model)
+        for step in range(2 * _STEPS):
+            model.zero_grad(set_to_none=True)
+            compute(script, model, optimizer, _loss(script, model, step))
+            _synchronize(script, optimizer)
+            if step != 2:
+                optimizer.step()
+        return model.state_dict()
+
+    habit.__name__ = f"leaving_a_step_out_of_{compute.__name__}"
+    return habit
+
+
+def accumulation_alone(script, _, optimizer, loss):
+    with script.no_sync(optimizer):
+        loss.backward()
+
+
+def gradients_set_by_hand(_, model, __, loss):
+    parameters = list(model.parameters())
+    for parameter, gradient in zip(parameters, torch.autograd.grad(loss, parameters)):
+        parameter.grad = gradient
+
+
+class _WithoutARate(torch.optim.SGD if torch is not None else object):
+    """Has its own idea of a rate, and methods of its own."""
+
+    def __init__(self, parameters, lr):
+        super().__init__(parameters, 0.1)
+        self.param_groups[0]["lr"] = lr
+        self.is_training = False
+
+    def train(self):
+        self.is_training = True
+
+    def step(self, closure=None):
+        assert self.is_training
+        with torch.no_grad():
+            for parameter in self.param_groups[0]["params"]:
+                parameter -= 0.1 * parameter.grad
+
+
+def _with_the_rate(rate):
+    def habit(script):
+        def train(_, __, optimizer):
+            optimizer.train()
+        return _train(script, lambda p: _WithoutARate(p, rate), between=train)
+
+    habit.__name__ = f"with_the_rate_{rate}"
+    return habit
+
+
 def accumulating(script):
     model = _mlp()
     optimizer = _distributed(script, _sgd(model.parameters()), model)
@@ -291,7 +362,9 @@ _RIGHT = [
     clipping_by_norm, clipping_by_value, logging_gradients, synchronizing_twice, leaving_a_step_out,
     a_further_backward_after_synchronizing, accumulating, without_forgetting_gradients, a_closure,
     a_scheduler_and_groups, clamped_weights, a_parameter_that_some_batches_use,
-    a_part_of_the_model, saved_and_loaded, two_networks,
+    a_part_of_the_model, saved_and_loaded, two_networks, a_backward_of_its_own_after_synchronizing,
+    _leaving_a_step_out_of(accumulation_alone), _leaving_a_step_out_of(gradients_set_by_hand),
+    *map(_with_the_rate, (None, -0.1, lambda step: 0.1)),
 ]
 
 # What is refused, with the words.
@@ -404,7 +477,7 @@ _REFUSED = [
     (a_step_of_the_optimizer_that_was_given, _SCHEDULES, "was handed over"),
     (clipping_what_has_left, ("BACKWARD",), "its gradient was changed"),
     (another_optimizer_at_one_rank, _SCHEDULES, r"optimizer.*Adam"),
-    (another_rate_at_one_rank, _SCHEDULES, "the learning rate 0.5"),
+    (another_rate_at_one_rank, _SCHEDULES, "the learning rate 0.5|the options of the optimizers"),
     (two_optimizers_of_one_parameter, _SCHEDULES, "0.weight, 0.bias, which another"),
     # In a ring the rates of one optimizer are those that the other worker does not give.
     (another_order_of_optimizers_at_one_rank, _SCHEDULES, "has stepped another|the config's rate"),
@@ -425,6 +498,84 @@ def _uneven(script):
                     (_loss(Script(rank, 4), model, step) / len(script.ranks)).backward()
             optimizer.step()
     return model.state_dict()
+
+
+def _uneven_in_full(script):
+    """Likewise, with all that lies between synchronize() and step(), and a schedule."""
+    model = _mlp()
+    optimizer = _distributed(script, _sgd(model.parameters()), model)
+    scheduler = torch.optim.lr_scheduler.StepLR(optimizer, 1, gamma=0.5)
+
+    def update():
+        _synchronize(script, optimizer)
+        torch.nn.utils.clip_grad_norm_(model.parameters(), 0.05)
+        optimizer.step()
+        scheduler.step()
+
+    with optimizer.join(step=update) if script.is_worker else contextlib.nullcontext():
+        for step in range(max(script.ranks) + 1):
+            optimizer.zero_grad()
+            for rank in script.ranks:
+                if step <= rank:
+                    (_loss(Script(rank, 4), model, step) / len(script.ranks)).backward()
+            update()
+    return model.state_dict()
+
+
+def _giving_up_in_full(script):
+    model = _mlp()
+    optimizer = _distributed(script, _sgd(model.parameters()), model)
+
+    def update():
+        _synchronize(script, optimizer)
+        torch.nn.utils.clip_grad_norm_(model.parameters(), 0.05)
+        optimizer.step()
+
+    for step in range(_STEPS):
+        optimizer.zero_grad()
+        ranks = [rank for rank in script.ranks if step != 2 or rank != 0]
+        if not ranks:
+            optimizer.abandon(step=update)
+            continue
+        for rank in ranks:
+            (_loss(Script(rank, 4), model, step) / len(ranks)).backward()
+        update()
+    return model.state_dict()
+
+
+def synchronizing_in_join(script):
+    model = _mlp()
+    optimizer = _distributed(script, _sgd(model.parameters()), model)
+    with script.join(optimizer):
+        _loss(script, model, 0).backward()
+        optimizer.synchronize()
+
+
+def _abandoning(after):
+    """Where the script synchronizes, `after` it has given a batch up or before."""
+    def abandoning_and_synchronizing(script):
+        model = _mlp()
+        optimizer = _distributed(script, _sgd(model.parameters()), model)
+        for step in range(2):
+            if (step == 0) == after:
+                optimizer.abandon()
+                continue
+            _loss(script, model, step).backward()
+            optimizer.synchronize()
+            optimizer.step()
+    return abandoning_and_synchronizing
+
+
+def a_schedule_in_join(script):
+    model = _mlp()
+    optimizer = _distributed(
+        script, torch.optim.SGD(model.parameters(), lr=0.1, weight_decay=0.1), model
+    )
+    with script.join(optimizer):
+        for step in range(3 * script.ranks[0] + 1):
+            _loss(script, model, step).backward()
+            optimizer.step()
+            optimizer.param_groups[0]["weight_decay"] *= 0.5
 
 
 def _giving_up(script):
@@ -505,6 +656,20 @@ class DistributedTest(unittest.TestCase):
     def test_workers_whose_data_ends_at_different_times(self):
         for schedule in _SCHEDULES:
             self.check_right(_uneven, schedule, workers=3)
+            self.check_right(_uneven_in_full, schedule, workers=3)
+
+    def test_what_workers_without_data_cannot_do_by_themselves(self):
+        for habit, text in (
+            (synchronizing_in_join, r"synchronize\(\): .*join\(step=FUNCTION\)"),
+            (_abandoning(after=True), r"synchronize\(\): .*abandon\(step=FUNCTION\)"),
+            (_abandoning(after=False), r"abandon\(\): .*abandon\(step=FUNCTION\)"),
+            (a_schedule_in_join, "the options of the optimizers are not the same.*join"),
+        ):
+            for schedule in _SCHEDULES:
+                with self.subTest(habit.__name__, schedule=schedule):
+                    ends = outcomes_of(habit, schedule, 2, scheme=self.schemes[0])
+                    self.assertRegex("\n".join(str(end.error) for end in ends), text)
+                    self.assertNotIn(None, [end.error for end in ends])
 
     def test_what_is_not_finite_reaches_all_workers(self):
         for schedule, workers in itertools.product(_SCHEDULES, self.worker_counts[:2]):
@@ -513,6 +678,7 @@ class DistributedTest(unittest.TestCase):
     def test_a_batch_that_is_given_up(self):
         for schedule in _SCHEDULES:
             self.check_right(_giving_up, schedule, workers=2)
+            self.check_right(_giving_up_in_full, schedule, workers=2)
 
     def test_buffers_are_those_of_a_run(self):
         def habit(script):

@@ -42,6 +42,30 @@ def _between_backward_and_step(script):
     return mean
 
 
+def _one_is_late(script):
+    """The others have begun the iteration that it asks in, or the one before."""
+    model, optimizer, _ = small_training(script)
+    means = []
+    for number in range(4):
+        optimizer.zero_grad()
+        if script.ranks[0] == number % script.workers:
+            time.sleep(0.2)
+        inputs, targets = script.batch(number)
+        loss = nn.functional.mse_loss(model(inputs), targets)
+        loss.backward()
+        means.append(optimizer.mean(loss.detach()))
+        optimizer.step()
+    return means
+
+
+def _one_asks_where_the_other_steps(script):
+    model, optimizer, _ = small_training(script)
+    model(script.batch(0)[0]).sum().backward()
+    if script.ranks[0] == 0:
+        optimizer.mean(1)
+    optimizer.step()
+
+
 def _the_mean_of_a_distributed_optimizer(script):
     model = nn.Linear(6, 5)
     optimizer = evenshard.DistributedOptimizer(torch.optim.SGD(model.parameters(), 0.1), model)
@@ -115,8 +139,8 @@ _REFUSED = [
 
 @unittest.skipIf(torch is None, "PyTorch is not installed: means")
 class MeanTest(unittest.TestCase):
-    def values(self, habit, schedule="BACKWARD", workers=2):
-        ends = outcomes_of(habit, schedule, workers)
+    def values(self, habit, schedule="BACKWARD", workers=2, **more):
+        ends = outcomes_of(habit, schedule, workers, **more)
         for end in ends:
             self.assertIsNone(end.error, end.trace)
         return [end.value for end in ends]
@@ -141,6 +165,15 @@ class MeanTest(unittest.TestCase):
         for schedule in _SCHEDULES:
             first, second = self.values(_between_backward_and_step, schedule)
             self.assertEqual(first, second)
+
+    def test_in_a_ring(self):
+        for schedule in _SCHEDULES:
+            for workers in (2, 3):
+                means = self.values(_one_is_late, schedule, workers, scheme="RING")
+                self.assertEqual(means, [means[0]] * workers)
+            ends = outcomes_of(_one_asks_where_the_other_steps, schedule, 2, scheme="RING")
+            text = r"worker 0 is in a mean\(\) or barrier\(\), and worker 1 has begun iteration 0"
+            self.assertRegex("\n".join(str(end.error) for end in ends), text)
 
     def test_a_distributed_optimizer_has_it_too(self):
         self.assertEqual(self.values(_the_mean_of_a_distributed_optimizer), [0.5, 0.5])

@@ -405,7 +405,9 @@ def gradients_on_one_tensor(script):
 
 
 def a_model_of_torchscript(script):
-    return _train(script, model=torch.jit.script(mlp()))
+    # Debian 13's PyTorch 2.6 hangs in the optimized graph's backward pass, also by itself.
+    with torch.jit.optimized_execution(False):
+        return _train(script, model=torch.jit.script(mlp()))
 
 
 _RIGHT = [

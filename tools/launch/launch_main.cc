@@ -199,9 +199,15 @@ absl::Status CheckJoined(const Options& options, uint32_t rank,
     ASSIGN_OR_RETURN(const PlannedConfig config, LoadConfig(options));
     const absl::StatusOr<ShardStats> stats =
         GetStats(config, {config.address(0)}, kStatsPatience).front();
-    // Before any worker declares a model, statistics are unavailable.
+    // Before any worker has declared a model, there are no statistics. A call is cancelled in the
+    // moment in which shard 0 has got one.
+    const absl::Status& status = stats.status();
     joined = stats.ok() ? stats->worker(static_cast<int>(rank)).state() != WorkerStats::NEVER_JOINED
-                        : !absl::IsUnavailable(stats.status());
+                        : !absl::IsUnavailable(status) && !absl::IsCancelled(status);
+    if (joined && !stats.ok()) {
+      spdlog::warn("shard 0 does not say whether worker {} had joined: {}", rank,
+                   std::string(status.message()));
+    }
   }
   if (joined) return absl::OkStatus();
   return absl::FailedPreconditionError(

@@ -6,7 +6,7 @@ from __future__ import annotations
 import ctypes
 import hashlib
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 import torch
 
@@ -20,6 +20,7 @@ from evenshard._torch.unchanged import checksum, compares_in
 # little room: by name, and of very many tensors several together.
 _COMPARED = "the parameters "
 _MOST_COMPARED = 256
+_OPTIONS = "the options of the optimizers"
 
 
 class GradientExchange(ModelExchange):
@@ -27,8 +28,13 @@ class GradientExchange(ModelExchange):
     mean in its `grad` when an iteration is over; None if no worker had a gradient. Whatever else
     changes parameters is up to the script, and is to be the same in all workers."""
 
-    def __init__(self, handle: Handle, tensors: list[ModelTensor]):
+    def __init__(
+        self, handle: Handle, tensors: list[ModelTensor], options: Callable[[], list[str]]
+    ):
+        """options: what they are, as texts."""
         super().__init__(handle, tensors)
+        self._options = options
+        self.compares_each = 0  # whether contents are compared in each iteration, if above 0
         self.stepped: set[int] = set()  # the parameters that some optimizer steps
         # How many updates lie behind each mean that was received last; None until the worker has
         # joined. Where a worker that was started again goes on, a shard may have the next mean
@@ -43,27 +49,38 @@ class GradientExchange(ModelExchange):
         self.updates = {i: self.handle.updates(i) for i in self._numbers.values()}
 
     def begin(self, contributes: bool, numbers: ctypes.Array | None) -> None:
-        """Also errors: FailedPrecondition if the parameters that are stepped are not the same in
-        all workers, in the iterations in which contents are compared."""
+        """Also errors: FailedPrecondition if the parameters that are stepped, or the options of the
+        optimizers, are not the same in all workers, in the iterations in which contents are
+        compared."""
         try:
             super().begin(contributes, numbers)
         except errors.FailedPrecondition as error:
+            if f'"{_OPTIONS}" is not the same' in str(error):
+                raise errors.FailedPrecondition(
+                    f"{_OPTIONS} are not the same in all workers, here"
+                    f" {'; '.join(self._options())}; allowed: schedules that all follow alike; in"
+                    " join() those of a worker without data too, by join(step=FUNCTION) with the"
+                    " scheduler in it"
+                ) from error
             if (found := re.search(rf'"{_COMPARED}(.*?)" is not the same', str(error))) is None:
                 raise
             raise errors.FailedPrecondition(
                 f"{found.group(1)}: is not the same in all workers; allowed: changes that all make"
                 " alike, such as a checkpoint that all of them load, or that rank 0 loads before"
-                " evenshard.DistributedOptimizer is made"
+                " evenshard.DistributedOptimizer is made, and steps that come of nothing but the"
+                " gradients that were exchanged"
             ) from error
 
     def _compared(self):
         # By the iterations of the run, so that a worker that was started again does it with the
         # others.
-        if self.handle.workers == 1 or not compares_in(self.handle.iteration):
+        if self.handle.workers == 1 or not (
+            self.compares_each or compares_in(self.handle.iteration)
+        ):
             return {}
         counted = sorted(self.stepped)
         size = -(-len(counted) // _MOST_COMPARED) or 1
-        compared = {}
+        compared = {_OPTIONS: hashlib.sha256("\n".join(self._options()).encode()).hexdigest()[:16]}
         for begin in range(0, len(counted), size):
             tensors = [self._tensors[i] for i in counted[begin:begin + size]]
             name = tensors[0].name if size == 1 else f"{tensors[0].name} to {tensors[-1].name}"

@@ -67,5 +67,11 @@ class OfTheScript(Training, torch.optim.Optimizer):
             f" groups before evenshard.{type(self).__name__} is made"
         )
 
+    def __getattr__(self, name: str) -> Any:
+        """What the given optimizer has besides, such as methods of its own."""
+        if name.startswith("_"):
+            raise AttributeError(f"'{type(self).__name__}' object has no attribute '{name}'")
+        return getattr(self._optimizer, name)
+
     def __repr__(self) -> str:
         return f"{type(self).__name__} of {self._optimizer!r}"

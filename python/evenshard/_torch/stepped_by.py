@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import math
 
 import torch
 
@@ -52,6 +53,17 @@ def text_of(optimizer: torch.optim.Optimizer) -> str:
         for group in optimizer.param_groups
     ]
     return "; ".join([f"{kind.__module__}.{kind.__qualname__}", *groups])
+
+
+def rate_of(group: dict) -> float:
+    """Returns the learning rate of a group as shards take one, for all workers to have it alike. One
+    that only the optimizer understands is 0."""
+    rate = group.get("lr")
+    try:
+        number = float(rate)  # type: ignore[arg-type]
+    except (TypeError, ValueError, RuntimeError):
+        return 0.0
+    return number if 0 <= number < math.inf else 0.0
 
 
 def _options(group):

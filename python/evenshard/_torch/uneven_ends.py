@@ -22,6 +22,11 @@ class UnevenEnds:
     def __init__(self):
         self._depth = 0
 
+    @property
+    def is_inside(self) -> bool:
+        """Whether this worker is in a join(), and its data has not ended."""
+        return self._depth > 0
+
     @contextlib.contextmanager
     def join(self, take_part: Callable[[], bool]) -> Iterator[None]:
         """Calls `take_part()` at the end of the block, as often as it returns False. An exception

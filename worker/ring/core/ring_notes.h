@@ -33,8 +33,9 @@ class RingNotes {
 
   // Whether a worker's note has come.
   bool Has(int rank, uint64_t iteration, uint32_t number) const;
-  // A rank whose note for an iteration has come and was not awaited, or -1.
-  int GivenFor(uint64_t iteration) const;
+  // A rank whose note for an iteration has come and was not awaited, or -1. `before_begin`: only of
+  // those that had not begun it.
+  int GivenFor(uint64_t iteration, bool before_begin) const;
 
  private:
   using Point = std::pair<uint64_t, uint32_t>;  // iteration, number

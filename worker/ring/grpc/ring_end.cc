@@ -99,6 +99,7 @@ void RingExchange::Watch(const std::stop_token& stop) {
   const Clock& clock = *options_.clock;
   while (clock.SleepUntil(clock.Now() + round_->watch_period(), stop)) {
     CheckTold();
+    CheckOthers().IgnoreError();
     const std::optional<Stall> stall = round_->CheckProgress(clock.Now());
     const bool stands = stall.has_value() && !stall->missing.empty();
     {

@@ -202,8 +202,8 @@ class RingExchange final : public ProgramExchange, public RingSender::Handler {
   absl::Status TakeNote(const RingNote& note);
   // Tells the successor a note, once the streams to it are open.
   void Pass(RingNote note);
-  // Fails the run if another worker waits for a note of this one, which has begun an iteration, or
-  // has finished although this one goes on.
+  // Fails the run if another worker waits for a note of this one, which has begun an iteration and
+  // can give none before it is over, or has finished although this one goes on.
   absl::Status CheckOthers();
   // Nothing has moved for limits.exchange_seconds or longer. Fails the run unless the predecessor
   // waits itself, as all do but the one at fault and its successor.

@@ -89,6 +89,7 @@ absl::StatusOr<uint32_t> RingExchange::Give(RingNote note) {
   note.set_origin(options_.rank);
   note.set_iteration(iteration);
   note.set_number(number);
+  note.set_begun(round_->is_begun());
   RETURN_IF_ERROR(notes_.Take(note));
   Pass(std::move(note));
   return number;
@@ -192,7 +193,10 @@ void RingExchange::CheckTold() {
 
 absl::Status RingExchange::CheckOthers() {
   absl::Status others = round_->Forsaken();
-  const int giver = round_->is_begun() ? notes_.GivenFor(round_->iteration()) : -1;
+  // A worker that has begun can still come to the place of another that has, unless it waits.
+  const int giver = round_->is_begun()
+                        ? notes_.GivenFor(round_->iteration(), /*before_begin=*/!round_->waits())
+                        : -1;
   if (others.ok() && giver >= 0) {
     others = absl::FailedPreconditionError(
         absl::StrCat("worker ", giver, " is in a mean() or barrier(), and worker ", options_.rank,
