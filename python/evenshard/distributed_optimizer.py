@@ -114,9 +114,9 @@ class DistributedOptimizer(OfTheScript):
         for i in self._left_out:
             self._numbers[i] = _library.hyperparameters()
         self._is_synchronized = False
-        self._exchanged: list[torch.Tensor | None] = []  # the gradients, while that is so
-        # Whether the script, and whether this object, has gone on from the exchange to the step.
-        self._synchronizes = self._stepped_plainly = False
+        self._exchanged: list[torch.Tensor | None] = []  # the gradients, since the exchange
+        self._synchronizes = False  # the script has called synchronize()
+        self._stepped_plainly = False  # abandon() has stepped without a function
         self._step_in_join: Callable[[], Any] | None = None
         self._sharing = _sharing.setdefault(model, [])
         if self._sharing:
@@ -151,7 +151,7 @@ class DistributedOptimizer(OfTheScript):
             )
         self._exchange = GradientExchange(
             self._handle, self._tensors,
-            lambda: [_stepped_by.text_of(each._optimizer) for each in self._sharing],
+            lambda: self._worker_state.texts(),
         )
         self._worker_state = WorkerState(self._handle, self._exchange, self._model)
         self._join_run(self._take_parameters)
@@ -218,7 +218,7 @@ class DistributedOptimizer(OfTheScript):
             with torch.enable_grad():
                 loss = closure()
         scaled = None
-        if "grad_scaler" in options or getattr(self, "found_inf", None) is not None:
+        if "grad_scaler" in options or vars(self).get("found_inf") is not None:
             if not self._is_synchronized:
                 raise errors.FailedPrecondition(
                     "GradScaler: looks for infinities in this worker's gradients only; allowed:"
@@ -236,8 +236,8 @@ class DistributedOptimizer(OfTheScript):
 
     def synchronize(self) -> None:
         """Exchanges the gradients: then each parameter's `grad` is the mean of all workers'. Does
-        nothing if that has been done since the last backward() or step(), and each parameter has
-        that gradient, changed or not."""
+        nothing if that has been done since the last backward() or step(). A gradient that was
+        replaced since, and not changed in place, is exchanged in a further iteration."""
         if self._stepped_plainly or (self._uneven_ends.is_inside and self._step_in_join is None):
             raise errors.FailedPrecondition(
                 "synchronize(): what lies between it and step() is left out where abandon() and"
@@ -274,6 +274,7 @@ class DistributedOptimizer(OfTheScript):
 
     def zero_grad(self, *arguments, **options) -> None:
         self._is_synchronized = False
+        self._exchanged.clear()
         super().zero_grad(*arguments, **options)
 
     def abandon(self, *, step: Callable[[], Any] | None = None) -> None:
@@ -281,8 +282,9 @@ class DistributedOptimizer(OfTheScript):
         or backward pass: takes part in the iteration without a gradient, and steps by the mean of
         the others. What backward() has pushed already, under BACKWARD, counts in it.
 
-        step: as that of join(). Errors: FailedPrecondition if the script calls synchronize(), and
-        there is none."""
+        step: as that of join(). Errors: FailedPrecondition without it, if the script has called
+        synchronize()."""
+        self._check_function(step)
         if step is None and self._synchronizes:
             raise errors.FailedPrecondition(
                 "abandon(): this script calls synchronize(), and what it does between that and"
@@ -301,7 +303,8 @@ class DistributedOptimizer(OfTheScript):
 
         step: what the script does from synchronize() to step(), a scheduler after it included. A
         worker whose data has ended calls it in each iteration of the others, in place of the
-        optimizer's step(). Without it a synchronize() in the context raises.
+        optimizer's step(), also in one in which nobody has a gradient. With GradScaler it scales
+        something in each worker before. Without it a synchronize() in the context raises.
 
             def update():
                 optimizer.synchronize()
@@ -314,21 +317,28 @@ class DistributedOptimizer(OfTheScript):
                     ...
                     update()
         """
-        self._step_in_join = step
+        self._check_function(step)
+        if len(self._sharing) > 1:
+            raise errors.FailedPrecondition(
+                "join(): several DistributedOptimizers share this run, and nobody knows which of"
+                " them the others step; allowed: the same number of steps in all workers"
+            )
+        outer, self._step_in_join = self._step_in_join, step
         self._exchange.compares_each += 1
         try:
             with super().join():
                 yield
         finally:
             self._exchange.compares_each -= 1
-            self._step_in_join = None
+            self._step_in_join = outer
+
+    def _check_function(self, step):
+        if step is not None and not callable(step):
+            raise errors.InvalidArgument(
+                f"step: is a {type(step).__name__}, allowed: a function without arguments"
+            )
 
     def _take_part(self):
-        if len(self._sharing) > 1:
-            raise errors.FailedPrecondition(
-                "join(): two DistributedOptimizers share this run, and nobody knows which of them"
-                " the others step; allowed: the same number of steps in all workers"
-            )
         is_over = super()._take_part()
         if not is_over:
             self._step_for_others(self._step_in_join)
@@ -339,6 +349,7 @@ class DistributedOptimizer(OfTheScript):
             self._note_exchanged()
             step()
         elif self._has_gradient():
+            self._note_step()
             self._step_given()
         self.zero_grad()
 

@@ -152,6 +152,7 @@ class LocalSteps(OfTheScript):
         or backward pass: counts as a step, and for nothing in the mean."""
         self._begin_step()
         self.zero_grad()
+        self._note_step()
         self._count(0)
 
     def _begin_step(self):

@@ -52,9 +52,15 @@ def _one_is_late(script):
             time.sleep(0.2)
         inputs, targets = script.batch(number)
         loss = nn.functional.mse_loss(model(inputs), targets)
-        loss.backward()
+        if is_empty := script.ranks[0] == 0 and number == 3:
+            time.sleep(0.2)  # the others have begun, and this one will not
+        else:
+            loss.backward()
         means.append(optimizer.mean(loss.detach()))
-        optimizer.step()
+        if is_empty:
+            optimizer.abandon()
+        else:
+            optimizer.step()
     return means
 
 

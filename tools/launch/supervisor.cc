@@ -330,7 +330,7 @@ void Supervisor::Ended(Child* child, const siginfo_t& info) {
   const bool ended_well = exited && info.si_status == 0 && !too_early;
   const absl::Status check = ended_well && !failed_ ? child->spec->check() : absl::OkStatus();
   if (!check.ok()) {
-    return FailRun(exit_code, absl::StrCat(label, " ", check.message()), absl::InfinitePast());
+    return FailRun(exit_code, absl::StrCat(label, " ", check.message()), clock_.Now() + kSettling);
   }
   if (child->spec->role.has_value() && !failed_ && !ending_ && Survives(child, info, &failure)) {
     return;

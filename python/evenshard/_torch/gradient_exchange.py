@@ -31,7 +31,7 @@ class GradientExchange(ModelExchange):
     def __init__(
         self, handle: Handle, tensors: list[ModelTensor], options: Callable[[], list[str]]
     ):
-        """options: what they are, as texts."""
+        """options: returns those of the optimizers, a text each."""
         super().__init__(handle, tensors)
         self._options = options
         self.compares_each = 0  # whether contents are compared in each iteration, if above 0

@@ -12,6 +12,9 @@ from evenshard import errors
 from evenshard._torch.group_options import require_same_parameters
 from evenshard._torch.training import Training
 
+# By which wrappers of an optimizer, such as SAM's, step it past this one.
+_STEPPING = {"first_step", "second_step", "base_optimizer", "optimizer"}
+
 
 class OfTheScript(Training, torch.optim.Optimizer):
     """Does as an optimizer of torch.optim by the one that was given, `_optimizer`. Its own step is
@@ -69,7 +72,7 @@ class OfTheScript(Training, torch.optim.Optimizer):
 
     def __getattr__(self, name: str) -> Any:
         """What the given optimizer has besides, such as methods of its own."""
-        if name.startswith("_"):
+        if name.startswith("_") or name in _STEPPING or not hasattr(self._optimizer, name):
             raise AttributeError(f"'{type(self).__name__}' object has no attribute '{name}'")
         return getattr(self._optimizer, name)
 

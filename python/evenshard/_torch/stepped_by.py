@@ -57,7 +57,7 @@ def text_of(optimizer: torch.optim.Optimizer) -> str:
 
 def rate_of(group: dict) -> float:
     """Returns the learning rate of a group as shards take one, for all workers to have it alike. One
-    that only the optimizer understands is 0."""
+    that only the optimizer understands, as a negative one, is 0."""
     rate = group.get("lr")
     try:
         number = float(rate)  # type: ignore[arg-type]

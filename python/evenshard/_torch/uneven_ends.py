@@ -24,7 +24,7 @@ class UnevenEnds:
 
     @property
     def is_inside(self) -> bool:
-        """Whether this worker is in a join(), and its data has not ended."""
+        """Whether this worker is in the block of a join()."""
         return self._depth > 0
 
     @contextlib.contextmanager

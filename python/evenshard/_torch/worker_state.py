@@ -11,6 +11,7 @@ from evenshard import _library, errors
 from evenshard._handle import Handle
 from evenshard._torch import state_parts as _state_parts
 from evenshard._torch import state_text as _state_text
+from evenshard._torch import stepped_by as _stepped_by
 from evenshard._torch.gradient_exchange import GradientExchange
 from evenshard._torch.unchanged import checksum, same
 
@@ -98,6 +99,10 @@ class WorkerState:
         if not _are_same(taken, optimizer.state_dict()):
             self._refuse("its state_dict() is another one after load_state_dict()")
         return taken
+
+    def texts(self) -> list[str]:
+        """What all optimizers of the worker are."""
+        return [_stepped_by.text_of(each._optimizer) for each in self._optimizers]
 
     def groups(self) -> list[dict]:
         """Of all optimizers of the worker."""

@@ -75,13 +75,11 @@ bool RingNotes::Has(int rank, uint64_t iteration, uint32_t number) const {
   return found != notes_.end() && found->second.contains(rank);
 }
 
-int RingNotes::GivenFor(uint64_t iteration, bool before_begin) const {
+int RingNotes::GivenFor(uint64_t iteration) const {
   absl::MutexLock lock(&mutex_);
   for (const auto& [point, of_point] : notes_) {
-    for (const auto& [rank, note] : of_point) {
-      if (point.first == iteration && !(before_begin && note.begun())) {
-        return static_cast<int>(rank);
-      }
+    if (point.first == iteration && !of_point.empty()) {
+      return static_cast<int>(of_point.begin()->first);
     }
   }
   return -1;

@@ -15,9 +15,9 @@
 
 namespace evenshard {
 
-// What the workers of a ring tell all others between two iterations: each one a note, which goes
-// round. A note is the answer to those of the others with the same number, and nobody gives the
-// next one without all of them, so that there are at most two numbers at a time. Thread-safe.
+// What the workers of a ring tell all others before an iteration, or in it: each one a note, which
+// goes round. A note is the answer to those of the others with the same number, and nobody gives
+// the next one without all of them, so that there are at most two numbers at a time. Thread-safe.
 class RingNotes {
  public:
   explicit RingNotes(std::vector<int> ranks) : ranks_(std::move(ranks)) {}
@@ -33,9 +33,8 @@ class RingNotes {
 
   // Whether a worker's note has come.
   bool Has(int rank, uint64_t iteration, uint32_t number) const;
-  // A rank whose note for an iteration has come and was not awaited, or -1. `before_begin`: only of
-  // those that had not begun it.
-  int GivenFor(uint64_t iteration, bool before_begin) const;
+  // A rank whose note for an iteration has come and was not awaited, or -1.
+  int GivenFor(uint64_t iteration) const;
 
  private:
   using Point = std::pair<uint64_t, uint32_t>;  // iteration, number

@@ -115,6 +115,11 @@ class RingRound {
     absl::MutexLock lock(&mutex_);
     return is_begun_;
   }
+  // The iteration that has begun, while the training thread waits for something of it.
+  std::optional<uint64_t> AwaitedIteration() const {
+    absl::MutexLock lock(&mutex_);
+    return is_begun_ && wait_.has_value() ? std::optional(work_.iteration) : std::nullopt;
+  }
   // How many iterations before that one assigned values and trained nothing. People do not count
   // them.
   uint64_t assignments() const {

@@ -202,8 +202,8 @@ class RingExchange final : public ProgramExchange, public RingSender::Handler {
   absl::Status TakeNote(const RingNote& note);
   // Tells the successor a note, once the streams to it are open.
   void Pass(RingNote note);
-  // Fails the run if another worker waits for a note of this one, which has begun an iteration and
-  // can give none before it is over, or has finished although this one goes on.
+  // Fails the run if another worker waits for a note of this one, which can give
+  // none before the iteration is over that it waits for, or has finished although this one goes on.
   absl::Status CheckOthers();
   // Nothing has moved for limits.exchange_seconds or longer. Fails the run unless the predecessor
   // waits itself, as all do but the one at fault and its successor.
@@ -248,7 +248,7 @@ class RingExchange final : public ProgramExchange, public RingSender::Handler {
 
   std::vector<Hyperparameters> hyperparameters_;  // by tensor, or empty
   float weight_ = 1;
-  // This worker's notes before an iteration so far.
+  // This worker's notes at an iteration so far.
   uint64_t notes_iteration_ = 0;
   uint32_t notes_number_ = 0;
   bool leave_called_ = false;

@@ -1,7 +1,7 @@
-// What the workers of a ring tell each other between iterations, and the rest of what programs that
+// What the workers of a ring tell each other beside iterations, and the rest of what programs that
 // bring the model need, for RingExchange.
 //
-// A note, with which a worker tells all others something between two iterations:
+// A note, with which a worker tells all others something before an iteration or in it:
 //   1. Exchanged keeps this worker's own note, and passes it on to the successor by the call Tell.
 //   2. Each worker keeps it, and passes it on, up to the one before its origin.
 //   3. Each worker waits until it has one note of every worker with the same number, and comes to
@@ -89,7 +89,6 @@ absl::StatusOr<uint32_t> RingExchange::Give(RingNote note) {
   note.set_origin(options_.rank);
   note.set_iteration(iteration);
   note.set_number(number);
-  note.set_begun(round_->is_begun());
   RETURN_IF_ERROR(notes_.Take(note));
   Pass(std::move(note));
   return number;
@@ -193,10 +192,10 @@ void RingExchange::CheckTold() {
 
 absl::Status RingExchange::CheckOthers() {
   absl::Status others = round_->Forsaken();
-  // A worker that has begun can still come to the place of another that has, unless it waits.
-  const int giver = round_->is_begun()
-                        ? notes_.GivenFor(round_->iteration(), /*before_begin=*/!round_->waits())
-                        : -1;
+  // One that has begun an iteration can still come to where another is, unless it waits for its
+  // end.
+  const std::optional<uint64_t> awaited = round_->AwaitedIteration();
+  const int giver = awaited.has_value() ? notes_.GivenFor(*awaited) : -1;
   if (others.ok() && giver >= 0) {
     others = absl::FailedPreconditionError(
         absl::StrCat("worker ", giver, " is in a mean() or barrier(), and worker ", options_.rank,
