@@ -298,7 +298,7 @@ class DistributedOptimizer(OfTheScript):
 
     @contextlib.contextmanager
     def join(self, *, step: Callable[[], Any] | None = None) -> Iterator[None]:
-        """As Optimizer.join(): a worker whose data has ended steps by the mean of the others, and in
+        """As Optimizer.join(): a worker whose data has ended steps by the mean of the others. In
         the context parameters, and the options of the optimizer, are compared in each iteration.
 
         step: what the script does from synchronize() to step(), a scheduler after it included. A

@@ -75,7 +75,8 @@ class JoinInARingTest(unittest.TestCase):
         """Which tensor is compared first is left to the network, and some have no rate."""
         for habit in (uneven_test._training_unevenly, _training_unevenly):
             for end in outcomes_of(habit, "BACKWARD", 2, scheme="RING"):
-                self.assertRegex(end.error, "learning rate.*allowed: the same in all|options of the optimizers")
+                text = "learning rate.*allowed: the same in all|options of the optimizers"
+                self.assertRegex(end.error, text)
 
     def test_what_has_left_of_a_batch_that_is_given_up(self):
         """The large tensor shares no chunk with those that have not left."""

@@ -504,8 +504,8 @@ with evenshard.Worker(
             self.assertEqual(done.returncode, 1, done.stdout)
             self.assertRegex(
                 done.stdout,
-                r"\[launch\] the run failed: worker 0 has never joined the run: its program has ended"
-                r" with exit code 0 and has made neither an evenshard\.Optimizer nor .*\n\Z",
+                r"\[launch\] the run failed: worker 0 has never joined the run: its program has"
+                r" ended with exit code 0 and has made neither an evenshard\.Optimizer nor .*\n\Z",
             )
             self.assertFalse(saved.exists())
 

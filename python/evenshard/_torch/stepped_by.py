@@ -56,8 +56,8 @@ def text_of(optimizer: torch.optim.Optimizer) -> str:
 
 
 def rate_of(group: dict) -> float:
-    """Returns the learning rate of a group as shards take one, for all workers to have it alike. One
-    that only the optimizer understands, as a negative one, is 0."""
+    """Returns the learning rate of a group as shards take one, for all workers to have it alike. A
+    rate that only the optimizer understands, as a negative one, is 0."""
     rate = group.get("lr")
     try:
         number = float(rate)  # type: ignore[arg-type]
