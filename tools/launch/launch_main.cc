@@ -89,8 +89,9 @@ constexpr int kUsageError = 2;
 // Added to limits.shutdown_seconds, within which a process ends by itself.
 constexpr absl::Duration kGraceMargin = absl::Seconds(2);
 
-// How long a shard on this machine may take to answer.
-constexpr absl::Duration kStatsPatience = absl::Seconds(5);
+// How long a shard on this machine may take to answer, and how often it is asked.
+constexpr absl::Duration kStatsPatience = absl::Seconds(2);
+constexpr int kStatsTries = 3;
 
 struct Options {
   std::string config;
@@ -197,8 +198,10 @@ absl::Status CheckJoined(const Options& options, uint32_t rank,
     joined = coordinator->heard_worker();
   } else {
     ASSIGN_OR_RETURN(const PlannedConfig config, LoadConfig(options));
-    const absl::StatusOr<ShardStats> stats =
-        GetStats(config, {config.address(0)}, kStatsPatience).front();
+    absl::StatusOr<ShardStats> stats = absl::DeadlineExceededError("not asked");
+    for (int i = 0; i < kStatsTries && absl::IsDeadlineExceeded(stats.status()); ++i) {
+      stats = GetStats(config, {config.address(0)}, kStatsPatience).front();
+    }
     // Before any worker has declared a model, there are no statistics. A call is cancelled in the
     // moment in which shard 0 has got one.
     const absl::Status& status = stats.status();
