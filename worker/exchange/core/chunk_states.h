@@ -80,7 +80,7 @@ class ChunkStates {
   size_t unpushed_tensors() const { return unpushed_tensors_; }
   size_t unanswered() const { return unanswered_; }
   size_t unanswered_of_tensor(int tensor) const { return tensor_unanswered_[tensor]; }
-  // Of those from `begin` to before `end`.
+  // The same for the tensors from `begin` to before `end`.
   size_t unanswered_of_tensors(int begin, int end) const;
   // Returns what they wait for, in the shards' names: "shard 1 has not answered 2 of 7 chunks".
   std::string Missing(int begin, int end,
