@@ -150,8 +150,7 @@ class DistributedOptimizer(OfTheScript):
                 " DistributedOptimizer steps with them; allowed: BACKWARD, SEQUENTIAL"
             )
         self._exchange = GradientExchange(
-            self._handle, self._tensors,
-            lambda: self._worker_state.texts(),
+            self._handle, self._tensors, lambda: self._worker_state.texts()
         )
         self._worker_state = WorkerState(self._handle, self._exchange, self._model)
         self._join_run(self._take_parameters)
