@@ -192,6 +192,10 @@ def _run(sender, function, arguments, environment):
     os.environ.update(environment)
     # A program in the background may have inherited that it is ignored.
     signal.signal(signal.SIGINT, signal.default_int_handler)
+    if torch is not None:
+        # PyTorch replaces its pool of threads in a forked process at its first use, and is not
+        # prepared for several threads that do that at once ("Invalid thread pool!").
+        torch.set_num_threads(1)
     try:
         outcome = Outcome(value=function(*arguments))
     except BaseException as error:  # pylint: disable=broad-except
