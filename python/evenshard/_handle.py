@@ -218,11 +218,15 @@ class Handle:
         self._wait(self._library.join)
         behind = self.iteration
         if behind + self.assignments > 0 and not self._continues and not self.follows_views:
+            allowed = "shards that are started anew"
+            if self.optimizer == "MEAN":
+                allowed += ", since these have no parameters with which a closed run could go on"
+            else:
+                allowed += ", or, to go on with that run, continues=True (EVENSHARD_CONTINUE=1)"
             self.close()
             raise errors.FailedPrecondition(
                 f"the shards have {behind} iterations of an earlier run behind them, and would"
-                " replace the parameters that this program brings; allowed: shards that are started"
-                " anew, or, to go on with that run, continues=True (EVENSHARD_CONTINUE=1)"
+                f" replace the parameters that this program brings; allowed: {allowed}"
             )
 
     @property

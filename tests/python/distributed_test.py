@@ -1,10 +1,12 @@
 """evenshard.DistributedOptimizer against one process that has all batches: the script's own
 optimizer, with the mean gradient."""
 
+import collections
 import contextlib
 import copy
 import itertools
 import unittest
+import warnings
 
 from tests.python import fixture
 from tests.python.script import Script, outcomes_of, reference_of
@@ -222,6 +224,19 @@ class _WithoutARate(torch.optim.SGD if torch is not None else object):
                 parameter -= 0.1 * parameter.grad
 
 
+def an_attribute_that_is_written(script):
+    def switch(_, __, optimizer):
+        optimizer.is_training = True
+    return _train(script, lambda p: _WithoutARate(p, None), between=switch)
+
+
+def a_state_that_begins_anew(script):
+    def forget(_, __, optimizer):
+        optimizer.state = collections.defaultdict(dict)
+        return len(optimizer.state)
+    return _train(script, after=forget)
+
+
 def _with_the_rate(rate):
     def habit(script):
         def train(_, __, optimizer):
@@ -365,6 +380,7 @@ _RIGHT = [
     a_part_of_the_model, saved_and_loaded, two_networks, a_backward_of_its_own_after_synchronizing,
     _leaving_a_step_out_of(accumulation_alone), _leaving_a_step_out_of(gradients_set_by_hand),
     *map(_with_the_rate, (None, -0.1, lambda step: 0.1)),
+    an_attribute_that_is_written, a_state_that_begins_anew,
 ]
 
 # What is refused, with the words.
@@ -578,6 +594,32 @@ def a_schedule_in_join(script):
             optimizer.param_groups[0]["weight_decay"] *= 0.5
 
 
+class _Remembering(torch.optim.SGD if torch is not None else object):
+    """Its state has what no text can have."""
+
+    def step(self, closure=None):
+        super().step(closure)
+        self.state[self.param_groups[0]["params"][0]]["seen"] = object()
+
+
+def _what_is_warned_of(rule):
+    def habit(script):
+        with warnings.catch_warnings(record=True) as found:
+            warnings.simplefilter("always")
+            _train(script, rule)
+        return [str(each.message) for each in found]
+    return habit
+
+
+def _a_second_one_after_close(script):
+    for _ in range(2):
+        model = _mlp()
+        optimizer = _distributed(script, _sgd(model.parameters()), model)
+        _loss(script, model, 0).backward()
+        optimizer.step()
+        optimizer.close()
+
+
 def _giving_up(script):
     """Rank 0 gives a batch up: the mean is over the others."""
     model = _mlp()
@@ -693,6 +735,22 @@ class DistributedTest(unittest.TestCase):
             for name in first:  # rank 0's bias, and the mean of the statistics
                 self.assertTrue(torch.equal(first[name], second[name]), name)
             self.assertNotEqual(float(first["1.running_mean"].abs().sum()), 0)
+
+
+@unittest.skipIf(torch is None, "PyTorch is not installed: DistributedOptimizer beside shards")
+class BesideShardsTest(unittest.TestCase):
+    def test_a_state_that_cannot_travel_is_said_at_once(self):
+        remembering = _what_is_warned_of(lambda parameters: _Remembering(parameters, lr=0.1))
+        for end in outcomes_of(remembering, "BACKWARD", 2):
+            (text,) = end.value
+            self.assertIn("['seen']: is a builtins.object, allowed: None", text)
+            self.assertIn("A worker that was started again could not go on", text)
+        for end in outcomes_of(_what_is_warned_of(_sgd), "BACKWARD", 2):
+            self.assertEqual(end.value, [])
+
+    def test_a_second_training_beside_the_same_shards(self):
+        for end in outcomes_of(_a_second_one_after_close, "BACKWARD", 2):
+            self.assertIn("allowed: shards that are started anew, since these have no", end.error)
 
 
 if __name__ == "__main__":

@@ -9,11 +9,13 @@ from typing import Any
 import torch
 
 from evenshard import errors
+from evenshard._torch import state_parts as _state_parts
 from evenshard._torch.group_options import require_same_parameters
 from evenshard._torch.training import Training
 
 # By which wrappers of an optimizer, such as SAM's, step it past this one.
 _STEPPING = {"first_step", "second_step", "base_optimizer", "optimizer"}
+_OF_EACH = {"param_groups", "state", "defaults"}
 
 
 class OfTheScript(Training, torch.optim.Optimizer):
@@ -25,6 +27,7 @@ class OfTheScript(Training, torch.optim.Optimizer):
     _optimizer: torch.optim.Optimizer
     _step_given: Callable[..., Any]
     _parameters_at_start: list[list]  # by group
+    _has_stepped = False
 
     def _check_parameters(self):
         super()._check_parameters()
@@ -39,7 +42,11 @@ class OfTheScript(Training, torch.optim.Optimizer):
             if (gradient := self._tensors[i].tensor.grad) is not None:
                 gradient.div_(scale)
         self._note_step()
-        return self._step_given(*arguments)
+        result = self._step_given(*arguments)
+        if not self._has_stepped and not self._handle.is_ring:
+            _state_parts.warn_unless_it_travels(self._optimizer)
+        self._has_stepped = True
+        return result
 
     @property
     def param_groups(self) -> list[dict]:  # type: ignore[override]
@@ -72,9 +79,20 @@ class OfTheScript(Training, torch.optim.Optimizer):
 
     def __getattr__(self, name: str) -> Any:
         """What the given optimizer has besides, such as methods of its own."""
-        if name.startswith("_") or name in _STEPPING or not hasattr(self._optimizer, name):
+        if not self._is_of_the_given(name):
             raise AttributeError(f"'{type(self).__name__}' object has no attribute '{name}'")
         return getattr(self._optimizer, name)
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        is_own = name in vars(self) or hasattr(type(self), name)
+        if name in _OF_EACH or (not is_own and self._is_of_the_given(name)):
+            setattr(self._optimizer, name, value)
+        else:
+            super().__setattr__(name, value)
+
+    def _is_of_the_given(self, name):
+        is_public = not name.startswith("_") and name not in _STEPPING
+        return is_public and hasattr(self._optimizer, name)
 
     def __repr__(self) -> str:
         return f"{type(self).__name__} of {self._optimizer!r}"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from typing import Any
 
 import torch
@@ -41,6 +42,17 @@ def to_device(tensor: torch.Tensor, kind: list, model: torch.device) -> torch.Te
 def parts_of(tensors: list[torch.Tensor]) -> list[tuple[int, int]]:
     """Where each of them is, and its bytes."""
     return [(tensor.data_ptr(), tensor.numel() * tensor.element_size()) for tensor in tensors]
+
+
+def warn_unless_it_travels(optimizer: torch.optim.Optimizer) -> None:
+    """Says once what would end a run only after a worker was lost."""
+    try:
+        _state_text.encode(optimizer.state_dict(), PLACE, apart=[])
+    except Exception as error:  # pylint: disable=broad-except
+        warnings.warn(
+            f"{error}. A worker that was started again could not go on, since it gets the"
+            " optimizer's state from another one; the training itself needs nothing of that"
+        )
 
 
 def kind_of(tensor: torch.Tensor) -> list:
