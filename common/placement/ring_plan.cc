@@ -135,8 +135,7 @@ absl::StatusOr<RingPlan> RingPlan::Create(const Model& model, const Options& opt
   plan.of_layer_.resize(model.layers().size());
   plan.part_sizes_.resize(options.workers);
   std::string text = absl::StrCat("ring ", kRingPlanVersion, ";", options.workers, ";");
-  for (int bucket = 0; bucket < static_cast<int>(plan.buckets_.size()); ++bucket) {
-    RingBucket& of = plan.buckets_[bucket];
+  for (RingBucket& of : plan.buckets_) {
     of.first_segment = static_cast<uint32_t>(plan.segments_.size());
     const int64_t units = of.size / kAlignment;
     for (int part = 0; part < options.workers; ++part) {
@@ -151,7 +150,6 @@ absl::StatusOr<RingPlan> RingPlan::Create(const Model& model, const Options& opt
         }
         const int64_t size = std::min(FloatsIn(options.chunk_bytes), part_end - begin);
         plan.segments_.push_back({.id = static_cast<uint32_t>(plan.segments_.size()),
-                                  .bucket = bucket,
                                   .part = part,
                                   .begin = begin,
                                   .size = size});

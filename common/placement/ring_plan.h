@@ -30,7 +30,6 @@ struct RingBucket {
 // its layers exist, in whatever order they come. An id is an index in RingPlan::segments().
 struct RingSegment {
   uint32_t id = 0;
-  int bucket = 0;
   int first_layer = 0;  // whose tensors it has
   int last_layer = 0;
   int part = 0;       // the place in the ring of the worker that applies the optimizer to it
