@@ -31,6 +31,10 @@ absl::Status CheckFacts(const CheckpointFacts& facts, const PlannedConfig& confi
   }
   const std::string& policy = Update::Policy_Name(config.proto().update().policy());
   if (facts.policy != policy) return Refuse("update.policy", Printable(facts.policy), policy);
+  // Iterations are counted by rounds.
+  if (const int64_t steps = config.proto().local().steps(); facts.local_steps != steps) {
+    return Refuse("local.steps", absl::StrCat(facts.local_steps), absl::StrCat(steps));
+  }
   // In a ring only the parts follow from the number of workers.
   if (facts.workers != config.workers() && !config.is_ring()) {
     return Refuse("workers:", absl::StrCat(facts.workers), absl::StrCat(config.workers()));

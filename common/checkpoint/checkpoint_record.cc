@@ -75,6 +75,7 @@ Json ToJson(const CheckpointFacts& facts) {
           {"model", facts.model},
           {"optimizer", facts.optimizer},
           {"policy", facts.policy},
+          {"local_steps", facts.local_steps},
           {"config_fingerprint", Hex(facts.config_fingerprint)},
           {"plan_fingerprint", Hex(facts.plan_fingerprint)},
           {"view", facts.view},
@@ -209,6 +210,7 @@ void Read(const ReadJson& json, FieldReader* reader, CheckpointFacts* facts) {
   reader->Read(json, "model", &facts->model);
   reader->Read(json, "optimizer", &facts->optimizer);
   reader->Read(json, "policy", &facts->policy);
+  reader->Read(json, "local_steps", &facts->local_steps);
   reader->ReadHex(json, "config_fingerprint", &facts->config_fingerprint);
   reader->ReadHex(json, "plan_fingerprint", &facts->plan_fingerprint);
   reader->Read(json, "view", &facts->view);

@@ -23,6 +23,7 @@ ShardRecord MakeRecord(const PlannedConfig& config, const CheckpointPart& part, 
                   .model = config.model().name(),
                   .optimizer = OptimizerConfig::Kind_Name(config.proto().optimizer().kind()),
                   .policy = Update::Policy_Name(config.proto().update().policy()),
+                  .local_steps = config.proto().local().steps(),
                   .config_fingerprint = config.fingerprint(),
                   .plan_fingerprint = part.plan_fingerprint};
   record.shard = part.index;

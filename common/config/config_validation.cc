@@ -193,7 +193,7 @@ void ValidateDevice(const ClusterConfig& config, const Compute::Emulated& device
     problems->Require(IsAboveZero(slowdown[i]), absl::StrCat(path, ".worker_slowdown[", i, "]"),
                       slowdown[i], kAboveZero);
   }
-  if (slowdown.size() > config.workers()) {
+  if (slowdown.size() > std::max(config.workers(), 0)) {
     problems->Add(path + ".worker_slowdown",
                   absl::StrCat("has ", slowdown.size(), " entries, allowed: at most one for each ",
                                "of ", config.workers(), " workers"),

@@ -6,6 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/base/status_macros.h"
+#include "common/checkpoint/checkpoint_reader.h"
 #include "spdlog/spdlog.h"
 
 namespace evenshard {
@@ -41,6 +42,17 @@ absl::StatusOr<std::optional<ViewCoordinator::Checkpoint>> FindNewest(
                                  newest->facts->worker_set.end());
   }
   return checkpoint;
+}
+
+// Refuses what no shard could go on from. Whether it can be read is each shard's to say.
+absl::Status CheckFits(const PlannedConfig& config, const CheckpointFolder& folder,
+                       const std::string& name, Storage* storage) {
+  const std::optional<CheckpointId> id = ParseCheckpointId(name);
+  if (!id.has_value() || (config.is_from_workers() && !config.has_model())) return absl::OkStatus();
+  const absl::Status fits = CheckpointReader::Open(storage, folder.path(), config, *id).status();
+  if (!absl::IsFailedPrecondition(fits)) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat(
+      fits.message(), "; allowed with --resume: a config that fits it, or another folder"));
 }
 
 }  // namespace
@@ -105,7 +117,11 @@ absl::StatusOr<std::optional<ViewCoordinator::Checkpoint>> RunCheckpoints::FindS
     clock.SleepUntil(clock.Now() + kReadPause, std::stop_token());
     newest = FindNewest(folder, /*passes_over_unreadable=*/left <= kReadPause);
   }
-  if (!newest.ok() || newest->has_value()) return newest;
+  if (!newest.ok()) return newest;
+  if (newest->has_value()) {
+    RETURN_IF_ERROR(CheckFits(config, folder, (*newest)->name, storage));
+    return newest;
+  }
   return config.FieldError(kFolderField,
                            absl::StrCat("is \"", path,
                                         "\", which has no complete checkpoint to resume from, "

@@ -33,8 +33,8 @@ class RunCheckpoints {
   // object. `clock` is that of the waits for a disk that cannot be read.
   // A folder of which no checkpoint was ever complete begins anew under both kNew and kResumed.
   // Errors: INVALID_ARGUMENT under kNew if the folder has checkpoints, and under kResumed if it has
-  // no complete one; FAILED_PRECONDITION if another run holds it; under kGoesOn those of Hold,
-  // otherwise those of Storage.
+  // no complete one, or one that does not fit the config; FAILED_PRECONDITION if another run holds
+  // it; under kGoesOn those of Hold, otherwise those of Storage.
   static absl::StatusOr<std::unique_ptr<RunCheckpoints>> Open(const PlannedConfig& config,
                                                               uint64_t run, Start start,
                                                               absl::string_view who,

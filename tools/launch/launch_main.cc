@@ -398,7 +398,21 @@ absl::Status CheckOpenFiles(const PlannedConfig& config) {
       absl::StrCat(config.workers(), " workers and ", config.processes(), " shards"));
 }
 
+// Every process of the run reads the config, also one that is started again.
+absl::Status CheckReadableAgain(const std::string& path) {
+  std::error_code error;
+  const std::filesystem::file_status status = std::filesystem::status(path, error);
+  if (!std::filesystem::is_fifo(status)) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      absl::StrCat("--config: ", path,
+                   " is a pipe, which can be read once, and every process of "
+                   "the run reads the config, allowed: a file"));
+}
+
 int Launch(Options options) {
+  if (const absl::Status readable = CheckReadableAgain(options.config); !readable.ok()) {
+    return PrintError(readable, kUsageError);
+  }
   absl::StatusOr<PlannedConfig> config = LoadConfig(options);
   absl::Status status = config.status();
   if (status.ok()) status = CheckSecurity(config->proto());

@@ -277,7 +277,9 @@ absl::Status Trainer::Train(TrainingExchange& exchange, int64_t start) {
   const absl::Cleanup forget_progress = [this] { SetProgress(nullptr); };
   RETURN_IF_ERROR(FollowWorkerSets(exchange, progress));
   if (start > 0) {
-    spdlog::info("goes on after iteration {} of {}", start * steps_, batches_->length().iterations);
+    const int64_t all = batches_->length().iterations;
+    spdlog::log(start * steps_ > all ? spdlog::level::warn : spdlog::level::info,
+                "goes on after iteration {} of {}", start * steps_, all);
   }
 
   const std::unique_ptr<TrainingSchedule> made = MakeSchedule(exchange, start);

@@ -91,7 +91,9 @@ absl::Status ViewCoordinator::Seen(const ProcessState& state, absl::Time now) {
       is_ps ? absl::StrCat("ps ", state.ps()) : absl::StrCat("worker ", state.worker());
   if (state.config_fingerprint() != settings_.config_fingerprint) {
     return absl::FailedPreconditionError(
-        absl::StrCat(name, " has another config than the run that it wants to belong to"));
+        absl::StrCat(name,
+                     " has another config than the run that it wants to belong to, allowed: "
+                     "the file and the --set with which the run began"));
   }
   if (state.has_declaration()) {
     // Worker 0's counts, or one that came early and is wrong would refuse all others.

@@ -119,6 +119,22 @@ TEST_CASE("the clock of elements from several chunks has the largest of each num
         ChunkClock{.version = 1, .iteration = 0, .next_iteration = {99, 1}, .norms = {0.1, 1}});
 }
 
+TEST_CASE("a checkpoint of rounds of another length is refused") {
+  RealStorage storage;
+  const ScratchFolder folder;
+  const std::string path = folder.Path("c");
+  const auto config_with = [](const std::string& local) {
+    return CheckpointConfig(2, {"optimizer={kind: NESTEROV learning_rate: 0.7 momentum: 0.9}",
+                                absl::StrCat("local={", local, "}")});
+  };
+  const PlannedConfig config = config_with("steps: 4 optimizer {kind: SGD learning_rate: 0.1}");
+  WriteCheckpoint(&storage, path, config, kId);
+  CHECK(CheckpointReader::Open(&storage, path, config, kId).ok());
+  CHECK(absl::EndsWith(
+      ErrorOf(&storage, path, config_with("steps: 8 optimizer {kind: SGD learning_rate: 0.1}")),
+      "with local.steps 4, but this config has 8"));
+}
+
 TEST_CASE("a checkpoint of another model, optimizer, policy or number of workers is refused") {
   RealStorage storage;
   const ScratchFolder folder;

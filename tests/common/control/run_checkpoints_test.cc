@@ -2,6 +2,7 @@
 
 #include <catch2/catch.hpp>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/strings/match.h"
@@ -109,6 +110,21 @@ TEST_CASE_METHOD(Fixture, "an error of the disk does not end a successor") {
   disk.SetFault(nullptr);
   CHECK((*successor)->Hold().ok());
   CHECK(absl::IsFailedPrecondition(Open(Start::kResumed, kRun + 1).status()));
+}
+
+TEST_CASE_METHOD(Fixture, "a checkpoint that does not fit is refused before anything starts") {
+  WriteCheckpoint(&disk, kFolder, config, kFirst);
+  for (const auto& [override, text] :
+       {std::pair("optimizer.kind=MOMENTUM", "optimizer.kind ADAM, but this config has MOMENTUM"),
+        std::pair("workers=1", "workers: 2, but this config has 1")}) {
+    const std::string recovery =
+        absl::StrCat("recovery={checkpoint {folder: '", kFolder, "' every_iterations: 10}}");
+    const auto resumed = RunCheckpoints::Open(CheckpointConfig(2, {recovery, override}), kRun + 1,
+                                              Start::kResumed, "the test", &disk, clock);
+    CHECK(absl::IsInvalidArgument(resumed.status()));
+    CHECK(absl::StrContains(resumed.status().message(), text));
+  }
+  CHECK(CheckOwner(&disk, kFolder, kRun).ok());
 }
 
 TEST_CASE_METHOD(Fixture, "a run resumes although the newest checkpoint cannot be read") {

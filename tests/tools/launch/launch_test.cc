@@ -2,6 +2,7 @@
 #include <poll.h>
 #include <signal.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/un.h>
 #include <unistd.h>
@@ -343,6 +344,16 @@ TEST_CASE("two results with the same destination are refused, however the path i
   CHECK(Contains(launch, first));
   CHECK(Contains(launch, second));
   CHECK(run.Pids().empty());
+}
+
+TEST_CASE("a config that can be read only once is refused") {
+  const ScratchFolder folder;
+  const std::string pipe = folder.Path("pipe");
+  REQUIRE(mkfifo(pipe.c_str(), 0600) == 0);
+  Program launch({"tools/launch/launch", "--config=" + pipe});
+  CHECK(launch.Wait() == 2);
+  INFO(launch.output());
+  CHECK(Contains(launch, "is a pipe, which can be read once"));
 }
 
 TEST_CASE("a second signal kills every process at once") {

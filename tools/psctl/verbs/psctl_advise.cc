@@ -82,6 +82,12 @@ int AdviseVerb(int argc, const char* const* argv) {
     const absl::Status writable = CheckNew(flag, *path, force);
     if (!writable.ok()) return PrintError(writable, kPsctlUsage);
   }
+  if (!write.empty() &&
+      std::filesystem::weakly_canonical(write) == std::filesystem::weakly_canonical(svg)) {
+    const auto same = absl::InvalidArgumentError(absl::StrCat(
+        "--write and --svg are the same file, ", Printable(svg), ", allowed: a file for each"));
+    return PrintError(same, kPsctlUsage);
+  }
   const absl::StatusOr<AdviceCluster> cluster = ReadRequest(request);
   if (!cluster.ok()) return PrintError(cluster.status(), kPsctlUsage);
   const absl::StatusOr<Advice> advice = Advise(*cluster);

@@ -129,6 +129,8 @@ TEST_CASE("psctl advise refuses what it cannot answer") {
   refused(With({"--link_gbps=0"}), "--link_gbps");
   refused({"--config=/nowhere"}, "/nowhere");
   refused(With({"--write=/nowhere/x"}), "/nowhere/x");
+  const ScratchFolder folder;
+  refused(With({"--write=" + folder.Path("x"), "--svg=" + folder.Path("./x")}), "the same file");
 }
 
 }  // namespace
