@@ -69,13 +69,9 @@ void ClearDefaults(Message* message) {
   }
 }
 
-// The shards' optimizer with local steps, as far as the config does not give it.
+// The numbers of the shards' optimizer with local steps, as far as the config does not give them.
 void SetOuterDefaults(ClusterConfig* config) {
   OptimizerConfig* outer = config->mutable_optimizer();
-  if (!outer->has_kind()) {
-    outer->set_kind(IsAsynchronous(config->update()) ? OptimizerConfig::DELAYED_NESTEROV
-                                                     : OptimizerConfig::NESTEROV);
-  }
   if (outer->has_learning_rate()) return;
   // DiLoCo's scaling laws (Charles et al. 2025, arXiv:2503.09799) have these, by the workers.
   constexpr float kAlone = 0.4f, kFew = 0.6f, kMany = 0.8f;
@@ -112,6 +108,13 @@ void VisitSecurityPaths(ClusterConfig* config, const std::function<void(std::str
   }
 }
 
+void SetOuterKind(ClusterConfig* config) {
+  if (!config->has_local() || config->optimizer().has_kind()) return;
+  config->mutable_optimizer()->set_kind(IsAsynchronous(config->update())
+                                            ? OptimizerConfig::DELAYED_NESTEROV
+                                            : OptimizerConfig::NESTEROV);
+}
+
 void SetDefaults(ClusterConfig* config) {
   if (config->update().policy() == Update::SSP && config->update().staleness() == 0) {
     config->mutable_update()->set_policy(Update::SYNC);
@@ -124,6 +127,7 @@ void SetDefaults(ClusterConfig* config) {
     config->mutable_update()->clear_grace();
     config->mutable_update()->clear_late();
   }
+  SetOuterKind(config);
   if (config->has_local()) SetOuterDefaults(config);
   if (config->optimizer().kind() == OptimizerConfig::DELAYED_NESTEROV &&
       !config->optimizer().has_delay()) {

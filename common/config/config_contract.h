@@ -15,6 +15,9 @@ void VisitPaths(ClusterConfig* config, const std::function<void(std::string*)>& 
 // Calls `visit` with each path that is set in `security` and recovery.etcd.
 void VisitSecurityPaths(ClusterConfig* config, const std::function<void(std::string*)>& visit);
 
+// Sets the kind of the shards' optimizer with local steps, if the config does not give it.
+void SetOuterKind(ClusterConfig* config);
+
 // Sets the fields whose default depends on other fields, so that code that reads a config need not
 // know these defaults. common/placement/model_checks.h sets those that depend on the model.
 void SetDefaults(ClusterConfig* config);

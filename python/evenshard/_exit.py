@@ -160,18 +160,25 @@ def _end_all() -> None:
         if os.environ.get(_RESTARTS) == "1" or isinstance(_exception, errors.WentBack):
             _end_at_once(1)
     fails = False
+    follows = _follows(_exception)
     for worker in list(_open):
         try:
             reason = worker._end_of_program(_uncaught)
         except BaseException as error:  # pylint: disable=broad-except
             # The next one must still be told.
-            traceback.print_exc()
-            fails = fails or isinstance(error, errors.WentBack)
+            if isinstance(error, errors.Error):
+                if not _follows(error) or _RESTARTS not in os.environ:
+                    print(f"evenshard: {type(error).__name__}: {error}", file=sys.stderr)
+            else:
+                traceback.print_exc()
+            # A program that has failed has its own code.
+            fails = fails or _uncaught is None or isinstance(error, errors.WentBack)
+            follows = follows or (_uncaught is None and _follows(error))
         else:
             if reason is not None and reason != _uncaught:
                 print(f"evenshard: {reason}", file=sys.stderr)
                 fails = True
-    if _follows(_exception):
+    if follows:
         _end_at_once(_FOLLOWER)
     if fails:
         _end_at_once(1)  # Python itself would end with 0

@@ -102,6 +102,12 @@ class Handle:
             _environment.check_world_size(self.workers)
         _handles.add(self)
 
+    def require_working(self) -> None:
+        """Errors: FailedPrecondition if the worker has left, or its exchange has failed."""
+        self._pointer()
+        if self._failure is not None:
+            raise errors.FailedPrecondition(f"the exchange has failed: {self._failure}")
+
     # What the config says.
 
     @property

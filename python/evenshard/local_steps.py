@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import operator
 import os
 import time
 from collections.abc import Callable, Iterable, Iterator
@@ -76,8 +77,8 @@ class LocalSteps(OfTheScript):
         """Joins the run, and waits until its shards are up, in a ring the other workers. Then the
         model has rank 0's values, or those of the run.
 
-        steps, seconds: of a round, in place of the config's `local`. outer_learning_rate,
-        outer_momentum: of the shards' optimizer, NESTEROV, in place of the config's `optimizer`; by
+        steps, seconds: of a round, if the config has no `local`. outer_learning_rate,
+        outer_momentum: of the shards' optimizer, NESTEROV, if the config has no `optimizer`; by
         default 0.4, 0.6 or 0.8 for one, up to 7, and more workers, and 0.9; under ASYNC and SSP it
         is DELAYED_NESTEROV. A momentum of 0 is SGD. The other arguments are those of
         evenshard.Optimizer.
@@ -103,6 +104,11 @@ class LocalSteps(OfTheScript):
                 "steps: is not given, nor does the config have local { steps }; allowed: how many"
                 " steps there are between two exchanges, as in evenshard.LocalSteps(model,"
                 " optimizer, steps=100)"
+            )
+        if self._handle.skips_non_finite:
+            raise errors.ConfigError(
+                "update.non_finite: is SKIP, and LocalSteps leaves no step out by itself; allowed:"
+                " REJECT, and abandon() for a batch whose gradient is not finite"
             )
         if self._handle.waits_in_forward:
             raise errors.ConfigError(
@@ -157,7 +163,8 @@ class LocalSteps(OfTheScript):
 
     def _begin_step(self):
         _exit.goes_on()
-        self._handle.require_open()
+        self._handle.require_working()
+        self._exchange.registered.begun()
         self._began = time.monotonic() if self._began is None else self._began
 
     def _count(self, taken):
@@ -221,12 +228,16 @@ def _local(steps, seconds, optimizer):
         raise errors.InvalidArgument(
             "seconds: is given without steps, allowed: with steps, the most that a round has"
         )
-    if isinstance(steps, bool) or not isinstance(steps, int):
+    try:
+        count = operator.index(steps)
+    except TypeError:
+        count = None
+    if count is None or isinstance(steps, bool):
         raise errors.InvalidArgument(
             f"steps: is {steps!r}, allowed: a whole number of at least 1"
         )
-    text = f"steps: {steps} stepped_by: {json.dumps(_stepped_by.text_of(optimizer))}"
-    return text if seconds is None else f"{text} seconds: {float(seconds)!r}"
+    text = f"steps: {count} stepped_by: {json.dumps(_stepped_by.text_of(optimizer))}"
+    return text if seconds is None else f"{text} seconds: {_number('seconds', seconds)!r}"
 
 
 def _outer(rate, momentum):
@@ -236,5 +247,15 @@ def _outer(rate, momentum):
     if momentum == 0:
         text = "kind: SGD"
     else:
-        text = "" if momentum is None else f"momentum: {float(momentum)!r}"
-    return text if rate is None else f"{text} learning_rate: {float(rate)!r}"
+        number = None if momentum is None else _number("outer_momentum", momentum)
+        text = "" if number is None else f"momentum: {number!r}"
+    if rate is None:
+        return text
+    return f"{text} learning_rate: {_number('outer_learning_rate', rate)!r}"
+
+
+def _number(name, value):
+    try:
+        return float(value)
+    except (TypeError, ValueError):
+        raise errors.InvalidArgument(f"{name}: is {value!r}, allowed: a number") from None

@@ -145,6 +145,11 @@ class Optimizer(Training, torch.optim.Optimizer):
             clip_grad_norm=clip_grad_norm, clip_grad_value=clip_grad_value,
             overrides=place.overrides, coordinator=coordinator, continues=continues,
         )
+        if self._handle.local_steps > 0:
+            raise errors.ConfigError(
+                "local: is given, and evenshard.Optimizer exchanges in each step; allowed:"
+                " evenshard.LocalSteps, or a config without `local`"
+            )
         self._of_float16 = next(
             (t.name for t in self._tensors if t.type == _library.FLOAT16), None
         )

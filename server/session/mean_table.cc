@@ -25,6 +25,16 @@ absl::Status MeanTable::CheckMayCome(absl::Span<const uint32_t> ranks) const {
   return absl::OkStatus();
 }
 
+std::string MeanTable::WaitsFor(uint32_t worker, uint64_t iteration) const {
+  absl::MutexLock lock(&mutex_);
+  for (const auto& [point, entry] : entries_) {
+    const bool waits = point.iteration == iteration && !entry.values.empty();
+    if (!waits || entry.values.contains(worker)) continue;
+    return absl::StrCat("worker ", entry.values.begin()->first, " at ", Printable(entry.place));
+  }
+  return "";
+}
+
 std::set<uint32_t> MeanTable::Waiting(uint64_t iteration) const {
   absl::MutexLock lock(&mutex_);
   std::set<uint32_t> waiting;

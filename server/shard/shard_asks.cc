@@ -36,6 +36,11 @@ absl::Status Shard::CheckAsks(uint32_t worker, uint64_t incarnation, absl::strin
 
 absl::StatusOr<MeanResponse> Shard::Mean(const MeanRequest& request) {
   RETURN_IF_ERROR(CheckAsks(request.worker(), request.incarnation(), "a mean"));
+  if (request.is_past()) {
+    MeanResponse response;
+    response.set_waits(means_.WaitsFor(request.worker(), request.iteration()));
+    return response;
+  }
   absl::MutexLock lock(&view_mutex_);
   return means_.Ask(request, worker_sets_->At(request.iteration()));
 }

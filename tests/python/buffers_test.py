@@ -68,6 +68,13 @@ def _in_place(rank, step, model):
     model.mask.data.sub_(1 + rank + step)
 
 
+def _hidden_by_rank_1(rank, step, model):
+    """What nothing but a comparison of contents shows."""
+    if rank == 1:
+        for tensor in (model.scale, model.mask, model.frozen.weight):
+            tensor.data.add_(1)
+
+
 def _replaced(rank, step, model):
     model.flags = torch.full((7,), (rank + step) % 2 == 0)
 
@@ -89,7 +96,7 @@ class BuffersTest(unittest.TestCase):
             return fixture.run_workers(self, cluster, _train, *arguments, workers=2)
 
     def test_all_workers_have_rank_0s_values(self):
-        changes = (None, _in_place, _replaced, _other_statistics)
+        changes = (None, _in_place, _hidden_by_rank_1, _replaced, _other_statistics)
         schedules = ("BACKWARD", "FULL", "SEQUENTIAL")
         memory = itertools.cycle((True, False, False))
         for schedule, change in itertools.product(schedules, changes):

@@ -87,6 +87,19 @@ def _reference(steps, length, outer):
     return shared.state_dict()
 
 
+_BAD_END = """
+import os, torch, evenshard
+model = torch.nn.Linear(3, 2)
+optimizer = evenshard.LocalSteps(model, torch.optim.SGD(model.parameters(), lr=0.1), steps=4)
+for step in range(6):
+    optimizer.zero_grad()
+    model(torch.ones(2, 3)).sum().backward()
+    if os.environ["RANK"] == "1" and step == 5:
+        model.weight.grad.fill_(float("nan"))
+    optimizer.step()
+"""
+
+
 def _refusals(calls):
     """Makes LocalSteps wrongly, and returns what it says."""
     def habit(script):
@@ -194,6 +207,17 @@ class LocalStepsTest(unittest.TestCase):
                 lambda m: evenshard.LocalSteps(m, optimizer(m), steps=0),
             "steps: is 1.5, allowed: a whole number of at least 1":
                 lambda m: evenshard.LocalSteps(m, optimizer(m), steps=1.5),
+            "outer_learning_rate: is 'fast', allowed: a number":
+                lambda m: evenshard.LocalSteps(
+                    m, optimizer(m), steps=2, outer_learning_rate="fast"
+                ),
+            "local: is given, and evenshard.Optimizer exchanges in each step; allowed:":
+                lambda m: evenshard.Optimizer(m, overrides=["local={steps: 2}"]),
+            "update.non_finite: is SKIP, and LocalSteps leaves no step out":
+                lambda m: evenshard.LocalSteps(
+                    m, optimizer(m), steps=2,
+                    overrides=["update.non_finite=SKIP", "exchange.schedule=SEQUENTIAL"],
+                ),
             "seconds: is given without steps":
                 lambda m: evenshard.LocalSteps(m, optimizer(m), seconds=1),
             "local.seconds: is -1, allowed: 0 to":
@@ -213,6 +237,63 @@ class LocalStepsTest(unittest.TestCase):
             self.assertEqual(len(said), len(calls), said)
             for expected, text in zip(calls, said):
                 self.assertIn(expected, text)
+
+    def test_the_outer_momentum_is_given(self):
+        outer = lambda parameters: torch.optim.SGD(  # noqa: E731
+            parameters, lr=0.6, momentum=0.5, nesterov=True
+        )
+        values = self._values(_trains(3, 6, outer_momentum=0.5))
+        self._assert_close(values[0][0], fixture.apart(_reference, 3, 6, outer))
+
+    def test_a_failed_exchange_ends_the_training(self):
+        def habit(script):
+            """Worker 1 fails, and worker 0 gives its batch up as if it had been its own fault."""
+            model = _model()
+            optimizer = evenshard.LocalSteps(model, _inner(model), steps=2)
+            said = []
+            for step in range(6):
+                if script.ranks[0] == 1 and step == 3:
+                    raise ValueError("a bad batch")
+                _backward(model, _batch(script.ranks[0], step))
+                try:
+                    optimizer.step()
+                except evenshard.Error as error:
+                    said.append(str(error))
+            return said
+        ends = outcomes_of(habit, "BACKWARD", 2, **_LOCAL)
+        self.assertIn("a bad batch", ends[1].error)
+        first, *others = ends[0].value
+        self.assertIn("worker 1 gave up", first)
+        self.assertTrue(others)
+        for text in others:
+            self.assertIn("the exchange has failed: ", text)
+
+    def test_a_first_batch_of_a_round_that_is_given_up_before_backward(self):
+        def habit(script):
+            model = _model()
+            optimizer = evenshard.LocalSteps(model, _inner(model), steps=2)
+            scheduler = torch.optim.lr_scheduler.StepLR(optimizer, 1, 0.9)
+            optimizer.register_state("scheduler", scheduler)
+            for step in range(6):
+                if script.ranks[0] == 1 and step == 2:
+                    optimizer.abandon()
+                else:
+                    _backward(model, _batch(script.ranks[0], step))
+                    optimizer.step()
+                scheduler.step()
+            return optimizer.iteration
+        self.assertEqual(self._values(habit), [6] * _WORKERS)
+
+    def test_a_last_round_that_fails_fails_the_program(self):
+        def work(rank):
+            return fixture.run_script(_BAD_END)
+
+        with fixture.Cluster(1, workers=2, rule="", schedule="BACKWARD", **_LOCAL) as cluster:
+            ends = fixture.run_workers(self, cluster, work, workers=2)
+        self.assertEqual([end[0] for end in ends], [1, 1], ends)
+        for end in ends:
+            self.assertIn("that is not finite", end[2])
+            self.assertNotIn("Traceback", end[2])
 
     def test_what_belongs_to_each_iteration_is_refused(self):
         def habit(script):

@@ -177,9 +177,18 @@ class MeanTest(unittest.TestCase):
             for workers in (2, 3):
                 means = self.values(_one_is_late, schedule, workers, scheme="RING")
                 self.assertEqual(means, [means[0]] * workers)
-            ends = outcomes_of(_one_asks_where_the_other_steps, schedule, 2, scheme="RING")
-            text = r"worker 0 is in a mean\(\) or barrier\(\), and worker 1 has begun iteration 0"
-            self.assertRegex("\n".join(str(end.error) for end in ends), text)
+
+    def test_one_that_steps_where_another_asks(self):
+        """Neither would come."""
+        texts = {
+            "RING": r"worker 0 is in a mean\(\) or barrier\(\), and worker 1 has begun iteration 0",
+            "STRIPED": r"waits in iteration 0, and worker 0 at mean_test.py:\d+ for its mean\(\)",
+        }
+        for schedule in _SCHEDULES:
+            for scheme, text in texts.items():
+                with self.subTest(schedule, scheme=scheme):
+                    ends = outcomes_of(_one_asks_where_the_other_steps, schedule, 2, scheme=scheme)
+                    self.assertRegex("\n".join(str(end.error) for end in ends), text)
 
     def test_a_distributed_optimizer_has_it_too(self):
         self.assertEqual(self.values(_the_mean_of_a_distributed_optimizer), [0.5, 0.5])

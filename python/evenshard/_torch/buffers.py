@@ -48,14 +48,22 @@ class Buffers:
             )
         return True
 
-    def must_take(self, i: int) -> bool:
-        """Whether what has been received replaces the model's value."""
+    def must_take(self, i: int, compares: bool) -> bool:
+        """Whether what has been received replaces the model's value. `compares`: as above."""
         updates = self._handle.updates(i)
         before = self._updates.get(i)
         self._updates[i] = updates
         if self._handle.rank == 0:
             return before is None
-        return updates != before or state_of(self._tensors[i].value) != self._states.get(i)
+        value = self._tensors[i].value
+        if updates != before or state_of(value) != self._states.get(i):
+            return True
+        if not compares and i not in self._hidden:
+            return False
+        if same(value.to(torch.float32), self._placement.parameter(i)):
+            return False
+        self._hidden.add(i)
+        return True
 
     def agrees(self, i: int) -> None:
         """The value has just been pushed or taken."""

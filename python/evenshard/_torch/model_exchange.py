@@ -333,7 +333,8 @@ class ModelExchange:
 
     def _received(self, numbers):
         buffers = [i for i in numbers if self._tensors[i].is_buffer]
-        kept = {i for i in buffers if not self._buffers.must_take(i)}
+        compares = self._unchanged.compares
+        kept = {i for i in buffers if not self._buffers.must_take(i, compares)}
         targets = [(i, self._tensors[i].value) for i in numbers if i not in kept]
         with torch.no_grad():
             self._placement.received([each for each in targets if not each[1].is_inference()])

@@ -43,7 +43,8 @@ class OfTheScript(Training, torch.optim.Optimizer):
                 gradient.div_(scale)
         self._note_step()
         result = self._step_given(*arguments)
-        if not self._has_stepped and not self._handle.is_ring:
+        travels = self._handle.waits_for_workers and not self._handle.is_ring
+        if not self._has_stepped and travels:
             _state_parts.warn_unless_it_travels(self._optimizer)
         self._has_stepped = True
         return result

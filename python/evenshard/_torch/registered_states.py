@@ -67,11 +67,12 @@ class RegisteredStates:
             raise
         if not self._hooks:
             self._hooks = [
-                on_gradient(item.tensor, self._first_backward)
+                on_gradient(item.tensor, self.begun)
                 for item in self._tensors if item.is_parameter
             ]
 
-    def _first_backward(self, *_):
+    def begun(self, *_) -> None:
+        """The script has begun its next iteration: what counts as of "backward" counts now."""
         if len(self._texts) < len(self._states):
             self._capture(BACKWARD)
 

@@ -57,6 +57,18 @@ TEST_CASE("a mean is there when all workers have given a value, and for whoever 
   }
 }
 
+TEST_CASE("who waits in a mean for a worker that is past it is told") {
+  Table table;
+  CHECK(table.means.WaitsFor(1, 7).empty());
+  table.Ask(Request(0, {2}));
+  table.Ask(Request(2, {3}));
+  CHECK(table.means.WaitsFor(1, 7) == "worker 0 at train.py:40");
+  CHECK(table.means.WaitsFor(0, 7).empty());
+  CHECK(table.means.WaitsFor(1, 6).empty());
+  CHECK(table.Ask(Request(1, {4})).complete());
+  CHECK(table.means.WaitsFor(1, 7).empty());
+}
+
 TEST_CASE("means are apart by iteration and number, and one without values is a barrier") {
   Table table;
   table.ranks = {0, 1};

@@ -216,14 +216,26 @@ void Exchange::Announce() {
 
 void Exchange::Watch(const std::stop_token& stop) {
   while (clock_.SleepUntil(clock_.Now() + core_.tick_period(), stop)) {
+    const uint64_t exchange = core_.round().next_iteration();
     if (const std::optional<Stall> stall = core_.round().CheckProgress(clock_.Now());
         stall.has_value()) {
       on_stall_(*stall);
+      if (stall->is_news && !stall->missing.empty()) CheckMeans(exchange, stall->iteration);
     }
     if (core_.Tick()) Announce();
     means_.Retell();
     RetellKept();
   }
+}
+
+void Exchange::CheckMeans(uint64_t exchange, uint64_t iteration) {
+  const std::string other = means_.WhoWaits(exchange);
+  // It may have gone on meanwhile, and be about to ask for that mean.
+  if (other.empty() || core_.round().next_iteration() != exchange) return;
+  core_.Fail(absl::FailedPreconditionError(absl::StrCat(
+      "worker ", rank_, " waits in iteration ", iteration, ", and ", other,
+      " for its mean() or barrier() before it; allowed: the same calls in all workers, and in one "
+      "that was started again those of the iteration at which the run is")));
 }
 
 void Exchange::RetellKept() {

@@ -5,6 +5,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "common/base/status_macros.h"
+#include "common/base/text.h"
 #include "spdlog/spdlog.h"
 
 namespace evenshard {
@@ -48,6 +49,16 @@ absl::StatusOr<std::vector<double>> MeanCalls::Ask(uint64_t iteration, const std
     return response.complete();
   }));
   return mean;
+}
+
+std::string MeanCalls::WhoWaits(uint64_t iteration) const {
+  const std::shared_ptr<ShardControl> control = calls_.control();
+  if (control == nullptr) return "";
+  MeanRequest request;
+  request.set_iteration(iteration);
+  request.set_is_past(true);
+  const auto response = control->Mean(request, PersistentCalls::kRetellTimeout);
+  return response.ok() ? Printable(response->waits()) : "";
 }
 
 void MeanCalls::Forget() {
