@@ -95,7 +95,7 @@ absl::StatusOr<Config> Config::Make(std::shared_ptr<const Source> source) {
 }
 
 void Config::Check(FieldProblems* problems) {
-  SetOuterKind(&proto_);  // what its numbers are is checked
+  if (proto_.has_optimizer()) SetOuterKind(&proto_);  // whose numbers are checked
   ValidateFields(proto_, problems);
   if (proto_.model().ByteSizeLong() == 0) {
     problems->Add("model", "is missing, allowed: builtin, input and layer, or from_workers");

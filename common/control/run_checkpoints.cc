@@ -48,7 +48,8 @@ absl::StatusOr<std::optional<ViewCoordinator::Checkpoint>> FindNewest(
 absl::Status CheckFits(const PlannedConfig& config, const CheckpointFolder& folder,
                        const std::string& name, Storage* storage) {
   const std::optional<CheckpointId> id = ParseCheckpointId(name);
-  if (!id.has_value() || (config.is_from_workers() && !config.has_model())) return absl::OkStatus();
+  // What a worker declares is not known yet.
+  if (!id.has_value() || config.is_from_workers()) return absl::OkStatus();
   const absl::Status fits = CheckpointReader::Open(storage, folder.path(), config, *id).status();
   if (!absl::IsFailedPrecondition(fits)) return absl::OkStatus();
   return absl::InvalidArgumentError(absl::StrCat(

@@ -159,8 +159,7 @@ def _end_all() -> None:
     if _open and _uncaught is not None:
         if os.environ.get(_RESTARTS) == "1" or isinstance(_exception, errors.WentBack):
             _end_at_once(1)
-    fails = False
-    follows = _follows(_exception)
+    fails, follows = False, _follows(_exception)
     for worker in list(_open):
         try:
             reason = worker._end_of_program(_uncaught)
@@ -172,16 +171,18 @@ def _end_all() -> None:
             else:
                 traceback.print_exc()
             # A program that has failed has its own code.
-            fails = fails or _uncaught is None or isinstance(error, errors.WentBack)
-            follows = follows or (_uncaught is None and _follows(error))
+            if _uncaught is None and _follows(error):
+                follows = True
+            else:
+                fails = fails or _uncaught is None or isinstance(error, errors.WentBack)
         else:
             if reason is not None and reason != _uncaught:
                 print(f"evenshard: {reason}", file=sys.stderr)
                 fails = True
+    if fails and not _follows(_exception):
+        _end_at_once(1)  # Python itself would end with 0
     if follows:
         _end_at_once(_FOLLOWER)
-    if fails:
-        _end_at_once(1)  # Python itself would end with 0
 
 
 def _end_at_once(code: int) -> None:

@@ -68,6 +68,7 @@ class Handle:
         self._memory = None
         # Of the exchange, once a call has raised it.
         self._failure: str | None = None
+        self._failed_as: tuple[type[errors.Error], str | None] = (errors.FailedPrecondition, None)
         # Iteration and statistics, and why it has failed, once the worker has left.
         self._last: tuple[int, Statistics] | None = None
         self._left_for: str | None = None
@@ -103,10 +104,12 @@ class Handle:
         _handles.add(self)
 
     def require_working(self) -> None:
-        """Errors: FailedPrecondition if the worker has left, or its exchange has failed."""
+        """Errors: FailedPrecondition if the worker has left; if its exchange has failed, that which
+        it had then."""
         self._pointer()
         if self._failure is not None:
-            raise errors.FailedPrecondition(f"the exchange has failed: {self._failure}")
+            kind, status = self._failed_as
+            raise kind(f"the exchange has failed: {self._failure}", status)
 
     # What the config says.
 
@@ -433,12 +436,12 @@ class Handle:
         if code == 0:
             return
         error = _library.error(self._library, code)
-        self._note_failure(str(error))
+        self._note_failure(str(error), (type(error), error.status))
         raise error
 
-    def _note_failure(self, reason):
+    def _note_failure(self, reason, kind=(errors.FailedPrecondition, None)):
         if self._library.has_failed(self._pointer()):
-            self._failure = reason
+            self._failure, self._failed_as = reason, kind
 
 
 class _StateCallback:

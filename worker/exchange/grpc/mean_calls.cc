@@ -51,7 +51,13 @@ absl::StatusOr<std::vector<double>> MeanCalls::Ask(uint64_t iteration, const std
   return mean;
 }
 
-std::string MeanCalls::WhoWaits(uint64_t iteration) const {
+std::string MeanCalls::WhoWaits(uint64_t iteration) {
+  {
+    // That process may lack a mean that all have given their values to.
+    const uint64_t view = view_();
+    absl::MutexLock lock(&mutex_);
+    if (latest_.has_value() && told_in_ != view) return "";
+  }
   const std::shared_ptr<ShardControl> control = calls_.control();
   if (control == nullptr) return "";
   MeanRequest request;

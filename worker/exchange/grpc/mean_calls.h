@@ -32,7 +32,7 @@ class MeanCalls {
 
   // Who waits in a mean before exchange `iteration`, to which this worker gave no value, and where:
   // "worker 0 at train.py:40". Empty if slot 0 knows of nobody. Blocks for half a second at most.
-  std::string WhoWaits(uint64_t iteration) const;
+  std::string WhoWaits(uint64_t iteration);
 
   // Forgets what was asked before the run went back, since the same exchanges come again. Not
   // called during Ask.
