@@ -33,15 +33,9 @@ class Buffers:
     def must_push(self, i: int, compares: bool) -> bool:
         """Whether this worker has a value that the run is to have. With `compares`, contents are
         looked at too. Errors: TensorError if it cannot be pushed."""
-        if self._handle.rank != 0:
+        if self._handle.rank != 0 or not self._has_changed(i, compares):
             return False
         item = self._tensors[i]
-        if state_of(item.value) == self._states.get(i):
-            if not compares and i not in self._hidden:
-                return False
-            if same(item.value.to(torch.float32), self._placement.parameter(i)):
-                return False
-            self._hidden.add(i)
         if not is_exact(item.value):
             raise errors.TensorError(
                 f"{item.name}: has values now that float32 cannot hold; allowed: those that it can"
@@ -55,8 +49,12 @@ class Buffers:
         self._updates[i] = updates
         if self._handle.rank == 0:
             return before is None
+        return updates != before or self._has_changed(i, compares)
+
+    def _has_changed(self, i, compares):
+        """Whether the script has changed a value since it was pushed or taken."""
         value = self._tensors[i].value
-        if updates != before or state_of(value) != self._states.get(i):
+        if state_of(value) != self._states.get(i):
             return True
         if not compares and i not in self._hidden:
             return False
