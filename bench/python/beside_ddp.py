@@ -112,7 +112,8 @@ def case_of(name, seed):
 
 def ddp(arguments):
     workers, iterations = arguments.workers, arguments.iterations
-    more = [f"--model={arguments.model}", *seed_option(arguments.seed)]
+    more = [f"--model={arguments.model}", f"--device={arguments.device}",
+            *seed_option(arguments.seed)]
     print(f"  {case_of(arguments.model, arguments.seed)}")
     cases = {
         transport: config(workers, workers, shared_memory=shared)
@@ -216,6 +217,8 @@ def gloo_worker(arguments):
 
 def start(torch, arguments):
     torch.set_num_threads(max(1, os.cpu_count() // int(os.environ["WORLD_SIZE"])))
+    if arguments.device != "cpu":
+        torch.set_default_device(arguments.device)
     torch.manual_seed(1)
     case = case_of(arguments.model, arguments.seed)
     return case, case.model(torch)

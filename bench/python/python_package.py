@@ -82,6 +82,8 @@ def main():
                         help="of ddp: Optimizer, or DistributedOptimizer")
     parser.add_argument("--transport", choices=["shared memory", "TCP", "ring"],
                         help="of ddp: only this one; the ring is one over TCP, without shards")
+    parser.add_argument("--device", choices=["cpu", "cuda"], default="cpu",
+                        help="of ddp: where all workers have their model, with PyTorch 2")
     parser.add_argument("--seed", type=int,
                         help="a model that is drawn: of overhead, ddp, memory, hand_over and link;"
                              " of order: what is drawn at random")

@@ -49,8 +49,7 @@ class Optimizer(Training, torch.optim.Optimizer):
     What is exchanged: parameters that require a gradient; of batch normalisations the running mean
     and variance, of which each iteration takes the mean over the workers; of frozen parameters and
     other persistent buffers rank 0's values. What is trained is float32, contiguous, and all on the
-    CPU or on one CUDA device (the latter has only been tested without a device). A tensor that two
-    modules share is exchanged once.
+    CPU or on one CUDA device. A tensor that two modules share is exchanged once.
 
     At the start of a run its parameters are those of rank 0. Load a checkpoint into the model
     before you make the optimizer.

@@ -85,7 +85,7 @@ def initialisation_by_hand(script):
     optimizer = script.optimizer(model)
     with script.assign(optimizer):
         for parameter in model.parameters():
-            parameter.uniform_(-0.3, 0.3, generator=torch.Generator().manual_seed(3))
+            parameter.uniform_(-0.3, 0.3, generator=fixture.generator(3))
     return _train(script, model, optimizer)
 
 
@@ -150,6 +150,22 @@ def sharpness_aware(script):
     return model.state_dict()
 
 
+def another_default_device(script):
+    """What the package makes for itself lies in the host's memory, whatever the script wants."""
+    model = _model()
+    optimizer = script.optimizer(model, lambda p: torch.optim.Adam(p, lr=1e-3, eps=1e-3))
+
+    def reload(*_):
+        torch.set_default_device("meta")
+        optimizer.load_state_dict(copy.deepcopy(optimizer.state_dict()))
+        if script.is_worker:
+            assert float(optimizer.mean(torch.full((), 3.0, device="cpu"))) == 3
+        torch.set_default_device(fixture.DEVICE)
+
+    _train(script, model, optimizer, after=reload)
+    return model.state_dict()
+
+
 def buffers_too(script):
     torch.manual_seed(1)
     model = nn.Sequential(nn.Linear(6, 5), nn.BatchNorm1d(5, affine=False)).eval()
@@ -178,6 +194,8 @@ _CHANGES = [
     values_of_rank_0, an_exception_in_the_middle, sharpness_aware, buffers_too,
     weights_that_were_the_best,
 ]
+if hasattr(torch, "set_default_device"):
+    _CHANGES.append(another_default_device)
 
 # An optimizer's state.
 
@@ -317,7 +335,7 @@ class AssignmentTest(unittest.TestCase):
                 model[0].bias.copy_(torch.linspace(0.1, 0.9, 130))
             state = optimizer.state_dict()
             for values in state["state"].values():
-                values["momentum_buffer"].uniform_(generator=torch.Generator().manual_seed(5))
+                values["momentum_buffer"].uniform_(generator=fixture.generator(5))
             optimizer.load_state_dict(state)
             for _ in range(3):
                 with script.assign(optimizer):

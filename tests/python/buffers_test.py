@@ -14,7 +14,7 @@ _STEPS = 5
 
 
 def _numbers(seed, *shape):
-    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed))
+    return torch.randn(*shape, generator=fixture.generator(seed))
 
 
 if torch is not None:

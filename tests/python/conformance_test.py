@@ -110,7 +110,7 @@ def _train(rank, name, rule, make_scheduler=None, steps=_STEPS):
 
 def _whole_gradients(model, iteration, rank):
     """Gives parameters gradients of whole numbers, whose sums float32 has without rounding."""
-    draw = torch.Generator().manual_seed(10 * iteration + rank)
+    draw = fixture.generator(10 * iteration + rank)
     for parameter in model.parameters():
         parameter.grad = torch.randint(-8, 9, parameter.shape, generator=draw).float()
 

@@ -5,6 +5,8 @@ may fork workers as often as it likes.
 """
 
 import contextlib
+import io
+import itertools
 import multiprocessing
 import os
 import pickle
@@ -43,6 +45,8 @@ except ImportError:
     torch = None
 
 PATIENCE_SECONDS = 120
+# Where workers and references make their tensors: "cpu", or "cuda" where there is a GPU.
+DEVICE = os.environ.get("EVENSHARD_TEST_DEVICE", "cpu")
 
 _CONFIG = """\
 model {{ from_workers {{}} }}
@@ -139,6 +143,18 @@ def free_addresses(count):
         return [f"127.0.0.1:{server.getsockname()[1]}" for server in free]
 
 
+def generator(seed):
+    """Random numbers for tensors on the tests' device."""
+    return torch.Generator(DEVICE).manual_seed(seed)
+
+
+def shares():
+    """Whether each next case of many is this process's, where several share them as Bazel says."""
+    shards = int(os.environ.get("TEST_TOTAL_SHARDS", "1"))
+    index = int(os.environ.get("TEST_SHARD_INDEX", "0"))
+    return (number % shards == index for number in itertools.count())
+
+
 class Outcome:
     """How a worker's process has ended."""
 
@@ -188,6 +204,22 @@ class Process:
         self._process.join()
 
 
+class _Pickler(pickle.Pickler):
+    """Not the one of multiprocessing: tensors would go through shared files. They arrive on the
+    host, so that the tests' own process never has a device."""
+
+    def reducer_override(self, value):
+        if torch is not None and isinstance(value, torch.Tensor) and value.is_cuda:
+            return value.detach().cpu().__reduce_ex__(pickle.HIGHEST_PROTOCOL)
+        return NotImplemented
+
+
+def _pickled(value):
+    file = io.BytesIO()
+    _Pickler(file).dump(value)
+    return file.getvalue()
+
+
 def _run(sender, function, arguments, environment):
     os.environ.update(environment)
     # A program in the background may have inherited that it is ignored.
@@ -196,6 +228,10 @@ def _run(sender, function, arguments, environment):
         # PyTorch replaces its pool of threads in a forked process at its first use, and is not
         # prepared for several threads that do that at once ("Invalid thread pool!").
         torch.set_num_threads(1)
+    if DEVICE != "cpu":
+        torch.set_default_device(DEVICE)
+        # As exact as the processor, with which others are compared.
+        torch.backends.cudnn.allow_tf32 = False
     try:
         outcome = Outcome(value=function(*arguments))
     except BaseException as error:  # pylint: disable=broad-except
@@ -203,8 +239,7 @@ def _run(sender, function, arguments, environment):
             error=str(error), kind=type(error).__name__, status=getattr(error, "status", ""),
             trace=traceback.format_exc(),
         )
-    # Not by the reductions of multiprocessing: tensors would go through shared files.
-    sender.send_bytes(pickle.dumps(outcome))
+    sender.send_bytes(_pickled(outcome))
 
 
 def apart(function, *arguments):

@@ -31,7 +31,7 @@ def _backward(model, batch):
 
 
 def _batch(rank, step):
-    draw = torch.Generator().manual_seed(100 * step + rank)
+    draw = fixture.generator(100 * step + rank)
     return torch.randn(4, 6, generator=draw), torch.randn(4, 5, generator=draw)
 
 

@@ -65,7 +65,7 @@ def make(name, seed=1):
 
 def batch(name, iteration, rank):
     """The inputs and targets of a worker."""
-    draw = torch.Generator().manual_seed(1000 * (iteration % BATCHES) + rank)
+    draw = fixture.generator(1000 * (iteration % BATCHES) + rank)
     if name == "transformer":
         words = torch.randint(11, (BATCH, 7), generator=draw)
         return words[:, :-1], words[:, 1:]

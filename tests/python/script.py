@@ -45,7 +45,7 @@ class Script:
         """Inputs and targets of this process."""
         drawn = []
         for rank in self.ranks:
-            draw = torch.Generator().manual_seed(100 * step + rank)
+            draw = fixture.generator(100 * step + rank)
             targets = torch.randn(_BATCH, 5, generator=draw)
             drawn.append((torch.randn(_BATCH, features, generator=draw), targets))
         return tuple(torch.cat(part) for part in zip(*drawn))

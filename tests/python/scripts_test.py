@@ -660,9 +660,12 @@ def _name(habit):
 class ScriptsTest(unittest.TestCase):
     def setUp(self):
         self._sizes = itertools.cycle((2, 1, 4))
+        self._shares = fixture.shares()
 
     def check_right(self, habit, schedule):
         workers = next(self._sizes)
+        if not next(self._shares):
+            return
         with self.subTest(_name(habit), schedule=schedule, workers=workers):
             expected = reference_of(habit, workers)
             for end in outcomes_of(habit, schedule, workers):
@@ -671,6 +674,8 @@ class ScriptsTest(unittest.TestCase):
 
     def check_refused(self, habit, schedule, text):
         workers = next(self._sizes)
+        if not next(self._shares):
+            return
         with self.subTest(_name(habit), schedule=schedule, workers=workers, text=text):
             ends = outcomes_of(habit, schedule, workers)
             # The others may hear of it before they do the same.

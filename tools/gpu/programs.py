@@ -83,15 +83,22 @@ def build(root, folder):
             copied = os.path.join(folder, "lib", os.path.basename(library))
             if not os.path.exists(copied):
                 shutil.copy(library, copied)
+    copy_files(root, folder)
+    with open(os.path.join(folder, _TESTS), "w", encoding="utf-8") as file:
+        file.write("".join(f"{_path(label)}\n" for label in tests))
+
+
+def copy_files(root, folder):
+    """Copies what the programs read."""
     for name in _FILES:
-        shutil.copy(os.path.join(root, name), os.path.join(folder, name))
+        target = os.path.join(folder, name)
+        os.makedirs(os.path.dirname(target), exist_ok=True)
+        shutil.copy(os.path.join(root, name), target)
     for name in _FOLDERS:
         shutil.copytree(
             os.path.join(root, name), os.path.join(folder, name), dirs_exist_ok=True,
             ignore=shutil.ignore_patterns("__pycache__", "BUILD.bazel"),
         )
-    with open(os.path.join(folder, _TESTS), "w", encoding="utf-8") as file:
-        file.write("".join(f"{_path(label)}\n" for label in tests))
 
 
 def pack(folder, where):

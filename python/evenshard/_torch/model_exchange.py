@@ -286,7 +286,7 @@ class ModelExchange:
         """Returns an array of the run's state, by tensor, as the shards have it, and the updates
         behind the optimizer's state."""
         values = {
-            i: torch.empty(item.shape, dtype=torch.float32)
+            i: torch.empty(item.shape, dtype=torch.float32, device="cpu")
             for i, item in enumerate(self._tensors)
             if array == 0 or item.is_parameter
         }

@@ -77,7 +77,7 @@ def fetch(exchange: ModelExchange, groups: list[dict]) -> dict[torch.nn.Paramete
             is_new = i is not None and steps[i] == 0 and exchange.handle.optimizer != "ADAGRAD"
             if i is None or not kept or is_new:
                 continue
-            entry = {"step": torch.tensor(float(steps[i]))} if layout.has_step else {}
+            entry = {"step": torch.tensor(float(steps[i]), device="cpu")} if layout.has_step else {}
             for name, values in zip(layout.arrays, arrays):
                 if name in kept:
                     entry[name] = values[i].to(parameter.device)
@@ -123,7 +123,7 @@ def parse(exchange: ModelExchange, groups: list[dict], saved: Mapping[str, Any])
         _take(exchange, layout, state, index, entry, *places[index])
     for i, item in enumerate(exchange.tensors):
         for values in state.arrays if item.is_parameter else ():
-            values.setdefault(i, torch.zeros(item.shape, dtype=torch.float32))
+            values.setdefault(i, torch.zeros(item.shape, dtype=torch.float32, device="cpu"))
     return state
 
 

@@ -31,7 +31,7 @@ def unpack(packed: bytes) -> tuple[Any, list[list], str]:
 def room_for(kind: list) -> torch.Tensor:
     """In this process's memory."""
     dtype, shape, strides, _ = kind
-    return torch.empty_strided(shape, strides, dtype=getattr(torch, dtype))
+    return torch.empty_strided(shape, strides, dtype=getattr(torch, dtype), device="cpu")
 
 
 def to_device(tensor: torch.Tensor, kind: list, model: torch.device) -> torch.Tensor:

@@ -106,8 +106,8 @@ def _decoded(node, own, apart):
         return _data(content)
     if kind == "tensor":
         dtype, shape, data = content
-        flat = torch.tensor(list(_data(data)), dtype=torch.uint8).view(getattr(torch, dtype))
-        return flat.reshape(shape)
+        flat = torch.tensor(list(_data(data)), dtype=torch.uint8, device="cpu")
+        return flat.view(getattr(torch, dtype)).reshape(shape)
     if kind == "numpy":
         import numpy
 

@@ -244,7 +244,7 @@ class Training:
         """
         if isinstance(value, torch.Tensor) and not value.is_complex():
             flat = value.detach().to("cpu", torch.float64).reshape(-1)
-            mean = torch.tensor(self._mean(flat.tolist()), dtype=torch.float64)
+            mean = torch.tensor(self._mean(flat.tolist()), dtype=torch.float64, device="cpu")
             dtype = value.dtype if value.is_floating_point() else torch.get_default_dtype()
             return mean.reshape(value.shape).to(value.device, dtype)
         if isinstance(value, (str, bytes)) or not hasattr(value, "__float__"):

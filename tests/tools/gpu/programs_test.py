@@ -22,6 +22,19 @@ class ProgramsTest(unittest.TestCase):
             file.write("#!/bin/sh\n")
         os.chmod(path, 0o755)
 
+    def test_files_keep_their_folders(self):
+        root = os.path.join(self.scratch, "root")
+        names = [*programs._FILES, *(f"{name}/deep/file" for name in programs._FOLDERS)]
+        for name in names:
+            path = os.path.join(root, name)
+            os.makedirs(os.path.dirname(path), exist_ok=True)
+            with open(path, "w", encoding="utf-8") as file:
+                file.write(name)
+        programs.copy_files(root, self.folder)
+        for name in names:
+            with open(os.path.join(self.folder, name), encoding="utf-8") as file:
+                self.assertEqual(file.read(), name)
+
     def test_what_was_packed_is_unpacked(self):
         where = os.path.join(self.scratch, "packed")
         path, size = programs.pack(self.folder, where)
