@@ -26,7 +26,7 @@ absl::Status CheckNoneHasFinished(const PendingUpdates& updates, const std::vect
           membership.Describe(rank), " has finished, and others go on to iteration ",
           update.iteration,
           ", which needs it; under SYNC all workers train equally long, but for PyTorch"
-          " scripts in `with optimizer.join():`"));
+          " scripts in `with optimizer.join():` of Optimizer or DistributedOptimizer"));
     }
   }
   return absl::OkStatus();

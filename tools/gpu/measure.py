@@ -32,7 +32,6 @@ _LAYER_BASED = "partition.scheme=LAYER_BASED"
 # The names of the measurements with exchange, and of those that they are compared with.
 _BESIDE = "compute, tf32, batch 64, beside the exchange"
 _ONE_WORKER = "1 worker, 1 shard"
-_ONE_WORKER_8 = "1 worker, 1 shard, 8 connections"
 _MEMORY = "4 workers, 2 shards, memory-based"
 _LAYER = "4 workers, 2 shards, layer-based"
 _GLOO = "PyTorch DDP over gloo, 4 ranks"
@@ -59,7 +58,6 @@ def _figures():
         "1 worker and 1 shard, FULL, tf32, batch 64, over the same without exchange", 0.85,
         _ONE_WORKER, _BESIDE,
     )
-    yield Figure("the same with 8 connections, over that with 3", None, _ONE_WORKER_8, _ONE_WORKER)
     yield Figure(
         "4 workers and 2 shards, tf32, batch 64, over PyTorch DDP", 1.5, _MEMORY, _GLOO
     )
@@ -172,8 +170,7 @@ class Measurer:
             ask = self._compute(stack, "tf32", _EXCHANGE_BATCH, seconds)
             for _ in range(_EXCHANGE_ROUNDS):
                 self._results.add_round(_BESIDE, ask())
-                self._launch_round(_ONE_WORKER, problems, 1)
-                self._launch_round(_ONE_WORKER_8, problems, 1, "limits.connections=8")
+                self._launch_round(_ONE_WORKER, problems, workers=1)
         return _say(problems)
 
     def several_workers(self, seconds):

@@ -191,13 +191,12 @@ absl::StatusOr<PlannedConfig> LoadConfig(const Options& options) {
 // Returns an error if the worker, which has ended, had not joined the run: the others wait for it.
 // Joins are shard 0's to say; one that does not answer proves nothing. With a coordinator, which
 // has a worker that is needed started again, it is only an error if no worker has joined.
-absl::Status CheckJoined(const Options& options, uint32_t rank,
+absl::Status CheckJoined(const PlannedConfig& config, uint32_t rank,
                          const CoordinatorServer* coordinator) {
   bool joined = false;
   if (coordinator != nullptr) {
     joined = coordinator->heard_worker();
   } else {
-    ASSIGN_OR_RETURN(const PlannedConfig config, LoadConfig(options));
     absl::StatusOr<ShardStats> stats = absl::DeadlineExceededError("not asked");
     for (int i = 0; i < kStatsTries && absl::IsDeadlineExceeded(stats.status()); ++i) {
       stats = GetStats(config, {config.address(0)}, kStatsPatience).front();
@@ -218,7 +217,7 @@ absl::Status CheckJoined(const Options& options, uint32_t rank,
       "evenshard.Optimizer nor an evenshard.Worker (in C: evenshard_join)");
 }
 
-// `coordinator` is null without `recovery`. The options must outlive the run.
+// `coordinator` is null without `recovery`. The config must outlive the run.
 SupervisedRun MakeRun(const Options& options, const PlannedConfig& config, int columns,
                       CoordinatorServer* coordinator) {
   const auto command = [&](const std::string& program, std::vector<std::string> arguments) {
@@ -275,8 +274,8 @@ SupervisedRun MakeRun(const Options& options, const PlannedConfig& config, int c
     worker.command = options.program;
     worker.environment = WorkerEnvironment(options, config, rank, coordinator);
     if (coordinator != nullptr || !config.is_ring()) {
-      worker.check = [&options, rank, coordinator] {
-        return CheckJoined(options, rank, coordinator);
+      worker.check = [&config, rank, coordinator] {
+        return CheckJoined(config, rank, coordinator);
       };
     }
   }
@@ -431,6 +430,8 @@ int Launch(Options options) {
   if (status.ok()) status = ports.status();
   if (!status.ok()) return PrintError(status, kFailure);
   options.overrides.insert(options.overrides.end(), ports->begin(), ports->end());
+  config = LoadConfig(options);
+  if (!config.ok()) return PrintError(config.status(), kUsageError);
   const auto entry = Enter(options);
   if (absl::IsInvalidArgument(entry.status()) || absl::IsAlreadyExists(entry.status())) {
     return PrintError(entry.status(), kUsageError);

@@ -17,7 +17,6 @@ class RestartPolicy {
   static constexpr int kMostEarlyFailures = 5;
   // The wait before the process is started again. It doubles with each early failure in a row.
   static constexpr absl::Duration kFirstWait = absl::Milliseconds(100);
-  static constexpr absl::Duration kLongestWait = absl::Seconds(2);
 
   void Started(absl::Time now) { started_ = now; }
 
@@ -27,7 +26,7 @@ class RestartPolicy {
     early_failures_ = now < started_ + kEarly ? early_failures_ + 1 : 0;
     if (early_failures_ >= kMostEarlyFailures) return absl::InfiniteFuture();
     const int doublings = std::max(early_failures_ - 1, 0);
-    return now + std::min(kFirstWait * (1 << doublings), kLongestWait);
+    return now + kFirstWait * (1 << doublings);
   }
 
   // Likewise, and counts a death.
