@@ -26,7 +26,6 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "absl/time/time.h"
-#include "absl/types/span.h"
 #include "common/base/clock.h"
 #include "common/base/float_buffer.h"
 #include "common/base/status_macros.h"

@@ -1,6 +1,5 @@
 #include <algorithm>
 #include <optional>
-#include <string>
 
 #include "absl/strings/escaping.h"
 #include "absl/strings/match.h"

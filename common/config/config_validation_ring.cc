@@ -1,6 +1,4 @@
 #include <cstdint>
-#include <string>
-#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "common/config/config_validation.h"

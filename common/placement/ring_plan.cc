@@ -1,7 +1,6 @@
 #include "common/placement/ring_plan.h"
 
 #include <algorithm>
-#include <numeric>
 #include <string>
 
 #include "absl/strings/str_cat.h"
@@ -168,11 +167,6 @@ absl::StatusOr<RingPlan> RingPlan::Create(const Model& model, const Options& opt
   }
   plan.fingerprint_ = Fnv1a64(text);
   return plan;
-}
-
-int64_t RingPlan::floats_sent(int place) const {
-  const int64_t all = std::accumulate(part_sizes_.begin(), part_sizes_.end(), int64_t{0});
-  return 2 * all - part_sizes_[place] - part_sizes_[(place + 1) % part_sizes_.size()];
 }
 
 }  // namespace evenshard

@@ -85,10 +85,6 @@ class RingPlan {
   size_t run_count() const { return runs_.size(); }
   // The floats of all segments of a worker's part.
   int64_t part_size(int place) const { return part_sizes_[place]; }
-  // The floats that a worker sends in an iteration: in sums those of every part but its own, and as
-  // parameters those of every part but its successor's. With n workers and M floats in all that is
-  // 2 (n - 1) / n * M, but for the parts' differences.
-  int64_t floats_sent(int place) const;
   // Equal for equal plans of equal models, on every machine and in every build.
   uint64_t fingerprint() const { return fingerprint_; }
 

@@ -1,7 +1,6 @@
 #include "server/shard/push_format.h"
 
 #include <algorithm>
-#include <optional>
 #include <string>
 
 #include "absl/strings/str_cat.h"

@@ -4,11 +4,8 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <deque>
 #include <memory>
-#include <set>
 #include <string>
-#include <utility>
 #include <variant>
 #include <vector>
 

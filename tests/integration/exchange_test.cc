@@ -3,7 +3,6 @@
 #include "worker/exchange/grpc/exchange.h"
 
 #include <algorithm>
-#include <atomic>
 #include <catch2/catch.hpp>
 #include <cmath>
 #include <string>

@@ -3,7 +3,6 @@
 
 #include <barrier>
 #include <catch2/catch.hpp>
-#include <cmath>
 #include <cstdint>
 #include <random>
 #include <string>

@@ -3,7 +3,6 @@
 
 #include <catch2/catch.hpp>
 #include <string>
-#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "tests/testing/program.h"

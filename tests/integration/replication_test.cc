@@ -4,13 +4,11 @@
 #include <atomic>
 #include <catch2/catch.hpp>
 #include <cstring>
-#include <map>
 #include <memory>
 #include <string>
 #include <thread>
 #include <vector>
 
-#include "absl/algorithm/container.h"
 #include "absl/synchronization/mutex.h"
 #include "absl/time/clock.h"
 #include "common/control/view/view_link.h"

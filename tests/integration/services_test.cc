@@ -5,7 +5,6 @@
 #include <memory>
 #include <string>
 #include <thread>
-#include <vector>
 
 #include "absl/time/clock.h"
 #include "grpcpp/create_channel.h"

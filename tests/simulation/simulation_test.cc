@@ -1,10 +1,8 @@
 #include "tests/simulation/simulation.h"
 
-#include <algorithm>
 #include <catch2/catch.hpp>
 #include <cstdint>
 #include <optional>
-#include <vector>
 
 #include "spdlog/spdlog.h"
 #include "tests/simulation/scenario.h"

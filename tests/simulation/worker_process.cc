@@ -10,7 +10,6 @@
 #include "absl/strings/str_cat.h"
 #include "common/base/random.h"
 #include "common/config/optimizer_arrays.h"
-#include "common/control/view/worker_set.h"
 #include "common/wire/encoding.h"
 #include "tests/simulation/control/coordinator.h"
 #include "tests/simulation/made_up_gradients.h"

@@ -49,7 +49,6 @@ class CuttingProxy {
   }
 
   const std::string& address() const { return address_; }
-  int cuts_left() const { return cuts_left_; }
 
  private:
   static constexpr int kPollMilliseconds = 20;

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <stop_token>
 #include <thread>
-#include <utility>
 #include <variant>
 
 #include "common/base/status_macros.h"

@@ -1,6 +1,5 @@
 #include "common/placement/simulator/representatives.h"
 
-#include <cstddef>
 #include <map>
 #include <utility>
 

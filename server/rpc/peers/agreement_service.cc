@@ -1,7 +1,6 @@
 #include "server/rpc/peers/agreement_service.h"
 
 #include <atomic>
-#include <utility>
 
 #include "common/base/status_macros.h"
 #include "common/net/status_conversion.h"

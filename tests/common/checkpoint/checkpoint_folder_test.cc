@@ -2,7 +2,6 @@
 
 #include <catch2/catch.hpp>
 #include <filesystem>
-#include <set>
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_format.h"

@@ -1,8 +1,6 @@
 #include "common/checkpoint/initial_parameters.h"
 
 #include <catch2/catch.hpp>
-#include <cmath>
-#include <cstring>
 #include <limits>
 
 #include "absl/strings/match.h"

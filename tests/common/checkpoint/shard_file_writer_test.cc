@@ -1,7 +1,6 @@
 #include "common/checkpoint/shard_file_writer.h"
 
 #include <catch2/catch.hpp>
-#include <cstring>
 
 #include "absl/strings/match.h"
 #include "common/checkpoint/safetensors.h"

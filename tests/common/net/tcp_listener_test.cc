@@ -7,7 +7,6 @@
 #include <unistd.h>
 
 #include <catch2/catch.hpp>
-#include <cstdint>
 #include <functional>
 #include <memory>
 #include <stop_token>

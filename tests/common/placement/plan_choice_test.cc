@@ -1,6 +1,5 @@
 #include "common/placement/plan_choice.h"
 
-#include <algorithm>
 #include <catch2/catch.hpp>
 #include <string>
 #include <vector>

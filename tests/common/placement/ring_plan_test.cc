@@ -52,9 +52,6 @@ TEST_CASE("a plan covers every float of every model once") {
       INFO(name << ", " << workers << " workers");
       const RingPlan plan = PlanOf(model, options);
       CheckCovers(model, plan, options);
-      int64_t sent = 0;
-      for (int rank = 0; rank < workers; ++rank) sent += plan.floats_sent(rank);
-      CHECK(sent == 2 * (workers - 1) * model.buffer_size());
     }
   }
 }

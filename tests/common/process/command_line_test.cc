@@ -2,8 +2,6 @@
 
 #include <catch2/catch.hpp>
 
-#include "absl/strings/match.h"
-
 namespace evenshard {
 namespace {
 

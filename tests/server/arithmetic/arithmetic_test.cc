@@ -4,7 +4,6 @@
 #include <random>
 #include <sstream>
 #include <string>
-#include <vector>
 
 #include "tests/testing/program.h"
 

@@ -1,7 +1,6 @@
 #include "server/recovery/initial_state.h"
 
 #include <catch2/catch.hpp>
-#include <cstring>
 #include <string>
 #include <vector>
 

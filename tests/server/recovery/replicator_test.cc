@@ -1,7 +1,6 @@
 #include "server/recovery/replicator.h"
 
 #include <catch2/catch.hpp>
-#include <string>
 #include <vector>
 
 #include "common/base/error_kind.h"

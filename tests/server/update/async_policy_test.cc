@@ -1,7 +1,6 @@
 // What ASYNC does under views, and with an observer. update_policy_test.cc has the rest.
 
 #include <catch2/catch.hpp>
-#include <vector>
 
 #include "tests/server/update/policy_fixture.h"
 

@@ -5,7 +5,6 @@
 #include <catch2/catch.hpp>
 #include <limits>
 #include <string>
-#include <vector>
 
 #include "common/optimizer/norm_clipping.h"
 #include "tests/server/update/policy_fixture.h"

@@ -10,7 +10,6 @@
 #include <iostream>
 #include <map>
 
-#include "absl/strings/str_cat.h"
 #include "absl/strings/substitute.h"
 #include "tests/testing/cuda/state.h"
 

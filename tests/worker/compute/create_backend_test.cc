@@ -1,7 +1,6 @@
 #include "worker/compute/create_backend.h"
 
 #include <catch2/catch.hpp>
-#include <memory>
 #include <string>
 #include <utility>
 #include <vector>

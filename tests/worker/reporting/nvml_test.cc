@@ -3,7 +3,6 @@
 #include <dlfcn.h>
 
 #include <catch2/catch.hpp>
-#include <string>
 
 namespace evenshard {
 namespace {

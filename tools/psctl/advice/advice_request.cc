@@ -5,7 +5,6 @@
 #include "absl/strings/escaping.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
-#include "absl/types/span.h"
 #include "common/base/status_macros.h"
 #include "common/placement/device_profile.h"
 #include "common/placement/planned_config.h"

@@ -3,10 +3,8 @@
 #include <algorithm>
 #include <map>
 
-#include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
-#include "common/base/text.h"
 
 namespace evenshard {
 namespace {

@@ -1,8 +1,5 @@
 #include "tools/psctl/advice/advice_text.h"
 
-#include <algorithm>
-#include <utility>
-
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <functional>
 #include <set>
-#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "common/placement/device_profile.h"

@@ -6,8 +6,6 @@
 //   3. When the squares of all parts are there, every worker computes the same norm. ReduceHeld
 //      then has the sums of its part updated, by the clipped mean (UpdateSummed).
 
-#include <utility>
-
 #include "absl/strings/str_cat.h"
 #include "common/base/status_macros.h"
 #include "worker/ring/core/ring_round.h"

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cstring>
-#include <utility>
 
 #include "common/base/status_macros.h"
 #include "common/config/optimizer_arrays.h"

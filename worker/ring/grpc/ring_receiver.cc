@@ -1,7 +1,6 @@
 #include "worker/ring/grpc/ring_receiver.h"
 
 #include <utility>
-#include <vector>
 
 #include "common/base/status_macros.h"
 #include "common/net/status_conversion.h"

@@ -1,10 +1,8 @@
 #include "worker/ring/grpc/ring_service.h"
 
 #include <algorithm>
-#include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "common/base/error_kind.h"
 #include "common/base/status_macros.h"
 #include "common/base/text.h"
 #include "common/security/rights.h"

@@ -5,7 +5,6 @@
 #include <catch2/catch.hpp>
 #include <filesystem>
 
-#include "absl/strings/match.h"
 #include "tests/testing/scratch_folder.h"
 
 namespace evenshard {

@@ -1,5 +1,4 @@
 #include <map>
-#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "common/base/clock.h"

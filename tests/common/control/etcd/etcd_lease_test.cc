@@ -2,7 +2,6 @@
 
 #include <atomic>
 #include <catch2/catch.hpp>
-#include <memory>
 #include <optional>
 #include <stop_token>
 #include <string>

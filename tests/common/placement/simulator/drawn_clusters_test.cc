@@ -1,12 +1,10 @@
 // What holds for every cluster. Each test prints the seed of a cluster that fails.
 
-#include <algorithm>
 #include <catch2/catch.hpp>
 #include <cmath>
 #include <random>
 #include <set>
 #include <string>
-#include <vector>
 
 #include "common/placement/simulator/bound.h"
 #include "common/placement/simulator/simulator.h"

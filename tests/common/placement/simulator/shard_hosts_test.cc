@@ -1,6 +1,5 @@
 // Tests the simulation of shards on the workers' hosts (ClusterConfig.colocated).
 
-#include <algorithm>
 #include <catch2/catch.hpp>
 #include <string>
 #include <vector>

@@ -1,6 +1,5 @@
 #include "common/placement/simulator/simulator.h"
 
-#include <algorithm>
 #include <catch2/catch.hpp>
 #include <numeric>
 #include <string>

@@ -1,10 +1,8 @@
 #include "tools/psctl/report/stats_report.h"
 
 #include <catch2/catch.hpp>
-#include <limits>
 
 #include "absl/strings/match.h"
-#include "absl/strings/str_cat.h"
 #include "google/protobuf/text_format.h"
 #include "nlohmann/json.hpp"
 

@@ -1,6 +1,5 @@
 // Compares the losses and gradients of whole networks with PyTorch's.
 
-#include <algorithm>
 #include <catch2/catch.hpp>
 #include <string>
 

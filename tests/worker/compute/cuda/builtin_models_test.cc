@@ -2,7 +2,6 @@
 
 #include <catch2/catch.hpp>
 #include <string>
-#include <vector>
 
 #include "tests/worker/compute/cuda/cuda_net.h"
 
@@ -44,8 +43,8 @@ TEST_CASE("built-in models train on CUDA as on the CPU") {
     const auto part = [&](const TestNet& of) {
       return absl::MakeConstSpan(of.parameters).subspan(tensor.offset, tensor.size);
     };
-    // On an H200 it was 1.7e-4 in one tensor of VGG-16, of 1 image: where an activation is nearly 0,
-    // rounding decides which gradients go on.
+    // On an H200 it was 1.7e-4 in one tensor of VGG-16, of 1 image: where an activation is nearly
+    // 0, rounding decides which gradients go on.
     CHECK(RelativeError(part(net), part(on_cpu)) < (kOnStandIn ? 1e-4 : 1e-3));
   }
 }

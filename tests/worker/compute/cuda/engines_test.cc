@@ -13,7 +13,6 @@
 #include "tests/worker/compute/test_net.h"
 #include "worker/compute/cuda/convolution_plan.h"
 #include "worker/compute/cuda/device.h"
-#include "worker/compute/cuda/error.h"
 
 namespace evenshard {
 namespace {

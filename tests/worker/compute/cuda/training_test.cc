@@ -8,7 +8,6 @@
 #include <thread>
 #include <vector>
 
-#include "absl/strings/str_cat.h"
 #include "common/base/clock.h"
 #include "nlohmann/json.hpp"
 #include "tests/testing/cluster.h"

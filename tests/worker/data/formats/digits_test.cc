@@ -3,7 +3,6 @@
 #include <array>
 #include <catch2/catch.hpp>
 #include <set>
-#include <string>
 #include <vector>
 
 #include "worker/data/formats/dataset.h"

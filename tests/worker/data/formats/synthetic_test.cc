@@ -1,7 +1,6 @@
 #include "worker/data/formats/synthetic.h"
 
 #include <catch2/catch.hpp>
-#include <cmath>
 #include <vector>
 
 namespace evenshard {

@@ -2,12 +2,10 @@
 
 #include "worker/exchange/grpc/shard_control.h"
 
-#include <atomic>
 #include <catch2/catch.hpp>
 #include <string>
 #include <thread>
 
-#include "absl/time/clock.h"
 #include "tests/testing/cluster.h"
 
 namespace evenshard {

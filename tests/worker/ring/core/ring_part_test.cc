@@ -1,7 +1,6 @@
 #include "worker/ring/core/ring_part.h"
 
 #include <catch2/catch.hpp>
-#include <cstring>
 #include <string>
 #include <vector>
 

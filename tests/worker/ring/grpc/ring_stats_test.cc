@@ -1,6 +1,5 @@
 // What the workers of a ring tell operators of themselves.
 
-#include <algorithm>
 #include <catch2/catch.hpp>
 #include <set>
 #include <string>

@@ -1,6 +1,5 @@
 #include "worker/exchange/core/worker_state/worker_state_arrival.h"
 
-#include <algorithm>
 #include <catch2/catch.hpp>
 #include <limits>
 #include <stop_token>
