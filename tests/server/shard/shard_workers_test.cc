@@ -354,7 +354,7 @@ TEST_CASE_METHOD(ShardFixture,
   CHECK(Message(failures[0]) ==
         "worker 0 (test, left, last seen 0 ago at iteration 0) has finished, and others go on to "
         "iteration 1, which needs it; under SYNC all workers train equally long, but for "
-        "PyTorch scripts in `with optimizer.join():`");
+        "PyTorch scripts in `with optimizer.join():` of Optimizer or DistributedOptimizer");
 }
 
 TEST_CASE_METHOD(ShardFixture,
