@@ -15,7 +15,7 @@ class Looks:
         """`seconds` are those between two looks."""
         self.saved = []  # (time.monotonic(), path)
         self._started = started
-        self._folder = folder
+        self._folder = os.path.abspath(folder)  # psctl may start in another one
         self._seconds = seconds
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._work)
