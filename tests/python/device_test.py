@@ -22,6 +22,13 @@ def _momentum(parameters):
     return torch.optim.SGD(parameters, lr=0.01, momentum=0.9)
 
 
+def _train(script, forward, optimizer, steps=range(_STEPS)):
+    for step in steps:
+        optimizer.zero_grad()
+        loss_of(script, forward, step).backward()
+        optimizer.step()
+
+
 def autocast(script):
     model = mlp()
     optimizer = script.optimizer(model)
@@ -68,10 +75,7 @@ def broad_layers(script):
         nn.Linear(_BROAD, _BROAD), nn.Tanh(), nn.Linear(_BROAD, 5),
     )
     optimizer = script.optimizer(model, _momentum)
-    for step in range(_STEPS):
-        optimizer.zero_grad()
-        loss_of(script, model, step).backward()
-        optimizer.step()
+    _train(script, model, optimizer)
     return [value.detach().flatten()[:_BROAD] for value in model.parameters()]
 
 
@@ -99,11 +103,8 @@ def statistics_and_frozen_layers(script):
     model = nn.Sequential(nn.Linear(6, 16), nn.BatchNorm1d(16), nn.Tanh(), nn.Linear(16, 5))
     model[0].requires_grad_(False)
     optimizer = script.optimizer(model)
-    for step in range(_STEPS):
-        optimizer.zero_grad()
-        # Each worker's batch sees the statistics of its own: those of one worker are compared.
-        loss_of(script, model, step).backward()
-        optimizer.step()
+    # Each worker's batch sees the statistics of its own: those of one worker are compared.
+    _train(script, model, optimizer)
     return model.state_dict()
 
 
@@ -111,10 +112,7 @@ def compiled(script):
     model = mlp()
     forward = torch.compile(model)
     optimizer = script.optimizer(model)
-    for step in range(_STEPS):
-        optimizer.zero_grad()
-        loss_of(script, forward, step).backward()
-        optimizer.step()
+    _train(script, forward, optimizer)
     return model.state_dict()
 
 
@@ -141,10 +139,7 @@ def rounds_of_one_step(script):
         optimizer = evenshard.LocalSteps(
             model, optimizer, steps=1, outer_learning_rate=1, outer_momentum=0
         )
-    for step in range(_STEPS):
-        optimizer.zero_grad()
-        loss_of(script, model, step).backward()
-        optimizer.step()
+    _train(script, model, optimizer)
     return model.state_dict()
 
 
@@ -165,12 +160,9 @@ def state_that_comes_back(script):
     """Adam's moments, from the shards to the device and back."""
     model = mlp()
     optimizer = script.optimizer(model, lambda p: torch.optim.Adam(p, lr=1e-3, eps=1e-3))
-    for step in range(_STEPS):
-        optimizer.zero_grad()
-        loss_of(script, model, step).backward()
-        optimizer.step()
-        if step == 3:
-            optimizer.load_state_dict(optimizer.state_dict())
+    _train(script, model, optimizer, range(4))
+    optimizer.load_state_dict(optimizer.state_dict())
+    _train(script, model, optimizer, range(4, _STEPS))
     state = optimizer.state_dict()["state"]
     return model.state_dict(), [state[i]["exp_avg"] for i in sorted(state)]
 
