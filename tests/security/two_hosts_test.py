@@ -16,7 +16,9 @@ _PAGE = pathlib.Path("docs/security.md")
 _SECTION = "## From nothing to a run with mTLS on two machines\n"
 
 # The first process of a PID namespace, with which all others end. It prints its number as seen from
-# outside. The hosts' own /proc is for the memory that a worker shares with a shard beside it.
+# outside. The hosts' own /proc is for the memory that a worker shares with a shard beside it. Without
+# /sys Abseil fails to count the processors there, and gRPC 1.51 takes that error for connect()'s
+# (grpc/grpc#35064).
 _HOLD = """
 PATH="$PATH:/usr/sbin"
 mount -t tmpfs none /run && mkdir /run/netns && ip netns add 10.0.0.1 && ip netns add 10.0.0.2 &&
@@ -27,7 +29,7 @@ for host in 10.0.0.1 10.0.0.2; do
 done
 mount -t proc none /proc || exit
 for host in 10.0.0.1 10.0.0.2; do
-  for folder in usr etc dev proc; do mount --rbind /$folder $ROOTS/$host/$folder || exit; done
+  for folder in usr etc dev proc sys; do mount --rbind /$folder $ROOTS/$host/$folder || exit; done
   for other in 10.0.0.1 10.0.0.2; do
     mount --bind $ROOTS/$other/home $ROOTS/$host/net/$other || exit
   done
@@ -80,7 +82,7 @@ class Hosts:
 
     def _make_root(self, root):
         homes = [f"net/{host}" for host in _HOSTS]
-        for name in ("usr", "etc", "dev", "proc", "tmp", "own", *homes):
+        for name in ("usr", "etc", "dev", "proc", "sys", "tmp", "own", *homes):
             (root / name).mkdir(parents=True)
         for name in ("bin", "lib", "lib64", "sbin"):
             (root / name).symlink_to(f"usr/{name}")
