@@ -132,8 +132,7 @@ class StepTest(unittest.TestCase):
                     _gradients(optimizer, model)
                     optimizer.step()
                     with warnings.catch_warnings():
-                        # It does not see that steps are made.
-                        warnings.simplefilter("ignore")
+                        warnings.simplefilter("error")  # as of a scheduler that sees no steps
                         scheduler.step()
                 return models.state(model)
 
