@@ -16,9 +16,9 @@ _PAGE = pathlib.Path("docs/security.md")
 _SECTION = "## From nothing to a run with mTLS on two machines\n"
 
 # The first process of a PID namespace, with which all others end. It prints its number as seen from
-# outside. The hosts' own /proc is for the memory that a worker shares with a shard beside it. Without
-# /sys Abseil fails to count the processors there, and gRPC 1.51 takes that error for connect()'s
-# (grpc/grpc#35064).
+# outside. The hosts' own /proc is for the memory that a worker shares with a shard beside it.
+# Without /sys Abseil fails to count the processors there, and gRPC 1.51 takes that error for
+# connect()'s (grpc/grpc#35064).
 _HOLD = """
 PATH="$PATH:/usr/sbin"
 mount -t tmpfs none /run && mkdir /run/netns && ip netns add 10.0.0.1 && ip netns add 10.0.0.2 &&

@@ -64,6 +64,15 @@ class CheckStyleTest(unittest.TestCase):
         self.assertNotIn("prose", text)
         self.assertTrue(text.endswith("check_style: failed: width\n"), text)
 
+    def test_a_readme_of_121_lines_is_found(self):
+        self.commit(_GOOD, **{"README.md": "x\n" * 120})
+        self.assertEqual(self.check("width")[0], 0)
+        self.commit(_GOOD, **{"README.md": "x\n" * 121})
+        self.assertEqual(
+            self.check("width"),
+            (1, "README.md has 121 lines, allowed: 120\ncheck_style: failed: width\n"),
+        )
+
     def test_cpp_that_is_not_formatted_is_found(self):
         self.commit(_GOOD, **{"good.cc": "int f() { return 1; }\n"})
         self.assertEqual(self.check("format")[0], 0)
