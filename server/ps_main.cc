@@ -21,6 +21,7 @@
 #include "common/control/etcd/make_view_link.h"
 #include "common/control/run_checkpoints.h"
 #include "common/control/view/relayed_link.h"
+#include "common/net/listener.h"
 #include "common/placement/planned_config.h"
 #include "common/process/command_line.h"
 #include "common/process/log.h"
@@ -171,9 +172,10 @@ int Run(const CommandLine& command) {
                   config->processes(), config->processes() - 1);
     return 2;
   }
-  const int connections = config->workers() * (config->proto().limits().connections() + 1);
-  const absl::Status files =
-      ReserveOpenFiles(connections, absl::StrCat("connections of ", config->workers(), " workers"));
+  const int64_t connections = config->workers() * (config->proto().limits().connections() + 1);
+  const absl::Status files = ReserveOpenFiles(
+      Listener::FilesFor(connections, config->process_address(command.shard), config->proto()),
+      absl::StrCat("connections of ", config->workers(), " workers"));
   if (!files.ok()) return LogError(files, 1);
   // Objects that are made later use those before them.
   const absl::StatusOr<PlannedConfig> undeclared = config;

@@ -6,6 +6,7 @@
 
 #include "common/net/unix_socket.h"
 #include "common/security/credentials.h"
+#include "common/security/refusal_log.h"
 #include "grpcpp/create_channel.h"
 #include "grpcpp/create_channel_posix.h"
 #include "grpcpp/support/channel_arguments.h"
@@ -89,15 +90,19 @@ std::shared_ptr<grpc::Channel> CreateBulkChannel(const std::string& address,
                                                  const ProcessName& peer,
                                                  absl::Duration keepalive) {
   const grpc::ChannelArguments arguments = Arguments(config, keepalive);
+  auto credentials = ChannelCredentialsFor(address, config.security(), peer);
   if (const std::optional<std::string> path = UnixPath(address); path.has_value()) {
     const absl::StatusOr<int> fd = ConnectUnix(*path);
     if (fd.ok()) {
       return grpc::CreateCustomInsecureChannelFromFd(address, *fd, arguments);
     }
+    if (absl::IsPermissionDenied(fd.status())) {
+      LogRefusal(fd.status().message());
+      credentials = nullptr;  // gRPC would connect to whoever listens
+    }
   }
   // If the unix socket cannot be connected, the channel's calls fail with the reason.
-  return grpc::CreateCustomChannel(address, ChannelCredentialsFor(address, config.security(), peer),
-                                   arguments);
+  return grpc::CreateCustomChannel(address, credentials, arguments);
 }
 
 void SetServerOptions(const ClusterConfig& config, int chunks, grpc::ServerBuilder* builder) {

@@ -17,14 +17,15 @@ namespace evenshard {
 // Creates a channel for control calls to a process of the run. It has a connection of its own, so
 // that the calls never queue behind bulk data. It connects at its first call, and reconnects if the
 // connection is lost. Calls fail where `security` does not allow the connection
-// (common/security/credentials.h).
+// (common/security/credentials.h). Who listens on a unix socket is not examined: see CheckUnixPeer.
 std::shared_ptr<grpc::Channel> CreateChannel(const std::string& address,
                                              const ClusterConfig& config, const ProcessName& peer);
 
 // A connection without data is checked after this time, and the peer has as long to answer.
 inline constexpr absl::Duration kKeepalive = absl::Seconds(20);
 
-// Creates a channel for one stream of bulk data. REQUIRES: the shard listens already, and
+// Creates a channel for one stream of bulk data, whose calls fail if another user than this
+// process's, or root, listens on a unix socket. REQUIRES: the shard listens already, and
 // `keepalive` is at least 1 s.
 std::shared_ptr<grpc::Channel> CreateBulkChannel(const std::string& address,
                                                  const ClusterConfig& config,

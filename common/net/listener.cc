@@ -86,6 +86,13 @@ absl::Status Listener::ListenAt(const std::string& address, const ClusterConfig&
   return absl::OkStatus();
 }
 
+int64_t Listener::FilesFor(int64_t connections, const std::string& address,
+                           const ClusterConfig& config) {
+  if (UnixPath(address).has_value()) return connections;
+  // TcpListener has a copy of each, and strangers have some.
+  return 2 * (connections + StrangersOf(config).handshakes());
+}
+
 Listener::~Listener() { StopAccepting(); }
 
 void Listener::AcceptAll() const {

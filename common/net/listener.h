@@ -1,6 +1,7 @@
 #ifndef EVENSHARD_COMMON_NET_LISTENER_H_
 #define EVENSHARD_COMMON_NET_LISTENER_H_
 
+#include <cstdint>
 #include <memory>
 #include <optional>
 #include <string>
@@ -32,6 +33,10 @@ class Listener {
                                                          const std::string& address,
                                                          const ClusterConfig& config,
                                                          absl::string_view name);
+
+  // How many files a process needs for `connections` to an address at which it listens.
+  static int64_t FilesFor(int64_t connections, const std::string& address,
+                          const ClusterConfig& config);
 
   // The bound port, which differs from a port 0 of the address, or 0 for a unix socket.
   int port() const { return tcp_ == nullptr ? 0 : tcp_->port(); }

@@ -201,7 +201,9 @@ bool TcpListener::AcceptFrom(int listening) {
     if (errno == EAGAIN) return true;
     if (errno == EINVAL) return false;
     // Other errors concern one connection, or are temporary, like a lack of descriptors or memory.
-    if (errno != EINTR && errno != ECONNABORTED) absl::SleepFor(kAcceptPause);
+    if (errno == EINTR || errno == ECONNABORTED) continue;
+    LogRefusal(absl::StrCat("a connection: ", SystemError(errno, "accept").message()));
+    absl::SleepFor(kAcceptPause);
   }
   return true;
 }
@@ -221,6 +223,8 @@ void TcpListener::TakeIn(int listening, int connection, const std::string& peer,
     epoll_event event = {.events = EPOLLRDHUP | EPOLLET, .data = {.fd = copy}};
     // A connection of which nobody would see the end is not taken.
     if (copy < 0 || epoll_ctl(epoll_, EPOLL_CTL_ADD, copy, &event) != 0) {
+      LogRefusal(
+          absl::StrCat("a connection of ", peer, ": ", SystemError(errno, "copy").message()));
       if (copy >= 0) close(copy);
       return;
     }

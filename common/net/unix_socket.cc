@@ -198,6 +198,14 @@ absl::StatusOr<int> UnixListeningSocket::Accept() const {
   }
 }
 
+absl::Status CheckUnixPeer(absl::string_view address) {
+  const std::optional<std::string> path = UnixPath(address);
+  if (!path.has_value()) return absl::OkStatus();
+  const absl::StatusOr<int> fd = ConnectUnix(*path);
+  if (fd.ok()) close(*fd);
+  return absl::IsPermissionDenied(fd.status()) ? fd.status() : absl::OkStatus();
+}
+
 absl::StatusOr<int> ConnectUnix(const std::string& path) {
   sockaddr_un address;
   ASSIGN_OR_RETURN(const int fd, MakeSocket(path, &address));

@@ -54,6 +54,11 @@ class UnixListeningSocket {
   const ino_t inode_;
 };
 
+// Whether nobody listens on `address`, or a process of this one's user or of root, where it is that
+// of a unix socket. Before gRPC connects there, which does not look.
+// Errors: PERMISSION_DENIED, which says who listens.
+absl::Status CheckUnixPeer(absl::string_view address);
+
 // Connects to `path` and returns a file descriptor that is non-blocking, as gRPC requires.
 // Errors: PERMISSION_DENIED if another user than this process's, or root, listens there; the
 // system's.

@@ -10,6 +10,7 @@
 #include "common/base/text.h"
 #include "common/net/channel_options.h"
 #include "common/net/status_conversion.h"
+#include "common/net/unix_socket.h"
 #include "common/security/tls_files.h"
 #include "grpcpp/grpcpp.h"
 #include "proto/admin.grpc.pb.h"
@@ -34,21 +35,22 @@ std::vector<absl::StatusOr<Response>> CallAll(
     std::unique_ptr<typename Service::Stub> stub;
     grpc::ClientContext context;
     Response response;
-    grpc::Status status;
+    absl::Status status;
   };
   std::vector<Call> calls(addresses.size());
   absl::BlockingCounter pending(static_cast<int>(addresses.size()));
   for (size_t i = 0; i < addresses.size(); ++i) {
-    if (!addresses[i].ok()) {
+    Call& call = calls[i];
+    call.status = addresses[i].ok() ? CheckUnixPeer(*addresses[i]) : addresses[i].status();
+    if (!call.status.ok()) {
       pending.DecrementCount();
       continue;
     }
-    Call& call = calls[i];
     call.stub = Service::NewStub(CreateChannel(*addresses[i], config.proto(), {.role = role}));
     call.context.set_deadline(absl::ToChronoTime(absl::Now() + timeout));
     (call.stub->async()->*start)(&call.context, &requests[i], &call.response,
-                                 [&call, &pending](grpc::Status status) {
-                                   call.status = std::move(status);
+                                 [&call, &pending](const grpc::Status& status) {
+                                   call.status = FromGrpc(status);
                                    pending.DecrementCount();
                                  });
   }
@@ -59,12 +61,10 @@ std::vector<absl::StatusOr<Response>> CallAll(
   std::vector<absl::StatusOr<Response>> results;
   for (size_t i = 0; i < addresses.size(); ++i) {
     Call& call = calls[i];
-    if (!addresses[i].ok()) {
-      results.emplace_back(addresses[i].status());
-    } else if (call.status.ok()) {
+    if (call.status.ok()) {
       results.emplace_back(std::move(call.response));
     } else {
-      results.emplace_back(FromGrpc(call.status));
+      results.emplace_back(call.status);
     }
   }
   return results;

@@ -35,6 +35,7 @@
 #include "common/checkpoint/storage/real_storage.h"
 #include "common/control/run_checkpoints.h"
 #include "common/control/view/view_coordinator.h"
+#include "common/net/listener.h"
 #include "common/placement/planned_config.h"
 #include "common/process/command_line.h"
 #include "common/process/local_run.h"
@@ -391,9 +392,12 @@ absl::Status CheckRecovery(const Options& options, const PlannedConfig& config) 
 
 // Refuses a run in which no process could open all its connections.
 absl::Status CheckOpenFiles(const PlannedConfig& config) {
-  const int peers = std::max(config.workers(), config.processes());
+  const int64_t peers = std::max(config.workers(), config.processes());
+  const int64_t connections = peers * (config.proto().limits().connections() + 1);
+  const std::string& address =
+      config.is_ring() ? config.proto().ring().address(0) : config.process_address(0);
   return ReserveOpenFiles(
-      peers * (config.proto().limits().connections() + 1),
+      Listener::FilesFor(connections, address, config.proto()),
       absl::StrCat(config.workers(), " workers and ", config.processes(), " shards"));
 }
 

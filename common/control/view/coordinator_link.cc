@@ -4,7 +4,9 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "common/base/status_macros.h"
 #include "common/net/status_conversion.h"
+#include "common/net/unix_socket.h"
 #include "grpcpp/create_channel.h"
 #include "grpcpp/security/credentials.h"
 
@@ -32,7 +34,8 @@ std::shared_ptr<grpc::Channel> CreateLinkChannel(const std::string& address) {
 
 // Whether the coordinator has said that this process does not belong to the run.
 bool IsFinal(const absl::Status& status) {
-  return absl::IsInvalidArgument(status) || absl::IsFailedPrecondition(status);
+  return absl::IsInvalidArgument(status) || absl::IsFailedPrecondition(status) ||
+         absl::IsPermissionDenied(status);
 }
 
 }  // namespace
@@ -43,6 +46,7 @@ CoordinatorLink::CoordinatorLink(const std::string& address, const ClusterConfig
       heartbeat_(
           std::min(absl::Seconds(config.recovery().silence_seconds()) / 5, kLongestHeartbeat)),
       patience_(absl::Seconds(config.limits().startup_seconds())),
+      address_(address),
       stub_(Coordinator::NewStub(CreateLinkChannel(address))) {}
 
 CoordinatorLink::~CoordinatorLink() {
@@ -90,6 +94,7 @@ void CoordinatorLink::Run(const Listener& listener, const std::stop_token& stop)
 
 // Keeps one stream until it ends, and returns why.
 absl::Status CoordinatorLink::Follow(const Listener& listener, const std::stop_token& stop) {
+  RETURN_IF_ERROR(CheckUnixPeer(address_));
   grpc::ClientContext context;
   {
     absl::MutexLock lock(&mutex_);

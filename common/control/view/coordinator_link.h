@@ -46,6 +46,7 @@ class CoordinatorLink final : public ViewLink {
   const Clock& clock_;
   const absl::Duration heartbeat_;
   const absl::Duration patience_;
+  const std::string address_;
   const std::unique_ptr<Coordinator::Stub> stub_;
   Wakeup wakeup_;         // of Run
   PendingCount running_;  // 1 while Run does

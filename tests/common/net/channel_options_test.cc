@@ -2,15 +2,21 @@
 
 #include <atomic>
 #include <catch2/catch.hpp>
+#include <filesystem>
 #include <memory>
+#include <optional>
 #include <string>
 #include <thread>
 #include <vector>
 
 #include "absl/synchronization/notification.h"
 #include "absl/time/clock.h"
+#include "common/net/unix_socket.h"
 #include "grpcpp/grpcpp.h"
 #include "proto/admin.grpc.pb.h"
+#include "tests/testing/captured_log.h"
+#include "tests/testing/process_of_nobody.h"
+#include "tests/testing/scratch_folder.h"
 
 namespace evenshard {
 namespace {
@@ -100,6 +106,23 @@ TEST_CASE("a client refuses a compressed reply") {
     CHECK(answer.status.error_code() == grpc::StatusCode::UNIMPLEMENTED);
     CHECK(answer.stats.failure().empty());
   }
+}
+
+TEST_CASE("a stream does not go to another user's unix socket") {
+  const ScratchFolder folder;
+  const std::string path = folder.Path("socket");
+  std::filesystem::permissions(folder.Path("."), std::filesystem::perms::all);
+  std::optional<UnixListeningSocket> theirs;  // of the other process
+  const ProcessOfNobody nobody([&] {
+    theirs.emplace(*UnixListeningSocket::Listen(path));
+    return "";
+  });
+  if (!nobody.result().has_value()) return;
+  const CapturedLog log;
+  const auto channel = CreateBulkChannel("unix:" + path, ClusterConfig(), {.role = Role::kShard});
+  // Where nobody answers, not even a deadline is waited for.
+  CHECK(GetStats(channel).status.error_code() == grpc::StatusCode::INVALID_ARGUMENT);
+  CHECK_THAT(log.text(), Contains("is of user 65534, allowed: user 0"));
 }
 
 TEST_CASE("the streams of a connection are bounded: further calls wait") {

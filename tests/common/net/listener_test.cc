@@ -88,5 +88,12 @@ TEST_CASE("a method that nobody offers makes nobody known, and harms nothing") {
   (*listener)->Shutdown(absl::Now());
 }
 
+TEST_CASE("a listener on TCP needs two files for each connection, and some for strangers") {
+  ClusterConfig config;
+  config.mutable_limits()->mutable_strangers()->set_handshakes(5);
+  CHECK(Listener::FilesFor(100, "unix:/x", config) == 100);
+  CHECK(Listener::FilesFor(100, "127.0.0.1:1", config) == 210);
+}
+
 }  // namespace
 }  // namespace evenshard

@@ -9,7 +9,6 @@
 #include <barrier>
 #include <catch2/catch.hpp>
 #include <cerrno>
-#include <csignal>
 #include <filesystem>
 #include <functional>
 #include <optional>
@@ -18,6 +17,7 @@
 #include <vector>
 
 #include "tests/testing/captured_log.h"
+#include "tests/testing/process_of_nobody.h"
 #include "tests/testing/scratch_folder.h"
 #include "tests/testing/thread_check.h"
 
@@ -239,26 +239,24 @@ TEST_CASE("another user is neither let in nor spoken to") {
   }
   // A listener of nobody, whom no other user speaks to; root's is spoken to by everybody.
   const std::string other = folder.Path("other");
-  CHECK(as_nobody([&] {
-          if (!ConnectUnix(path).ok()) return 1;
-          absl::StatusOr<UnixListeningSocket> theirs = UnixListeningSocket::Listen(other);
-          return theirs.ok() ? 0 : 2;
-        }) == 0);
-  const pid_t nobody = fork();
-  if (nobody == 0) {
-    if (setresuid(kNobody, kNobody, kNobody) != 0) _exit(1);
-    const absl::StatusOr<UnixListeningSocket> theirs = UnixListeningSocket::Listen(other);
-    pause();
-    _exit(0);
+  std::optional<UnixListeningSocket> theirs;  // of the other process
+  const ProcessOfNobody nobody([&]() -> std::string {
+    if (!ConnectUnix(path).ok()) return "does not speak to root";
+    absl::StatusOr<UnixListeningSocket> listens = UnixListeningSocket::Listen(other);
+    if (!listens.ok()) return listens.status().ToString();
+    theirs.emplace(*std::move(listens));
+    return "listens";
+  });
+  REQUIRE(nobody.result() == "listens");
+  for (const absl::Status& refused :
+       {ConnectUnix(other).status(), CheckUnixPeer("unix:" + other)}) {
+    CHECK(absl::IsPermissionDenied(refused));
+    CHECK_THAT(std::string(refused.message()), Contains("is of user 65534, allowed: user 0"));
   }
-  absl::StatusOr<int> fd;
-  do {
-    fd = ConnectUnix(other);
-  } while (absl::IsNotFound(fd.status()) || absl::IsUnavailable(fd.status()));
-  CHECK(absl::IsPermissionDenied(fd.status()));
-  CHECK_THAT(std::string(fd.status().message()), Contains("is of user 65534, allowed: user 0"));
-  kill(nobody, SIGKILL);
-  waitpid(nobody, nullptr, 0);
+  for (const std::string& harmless : {path, folder.Path("nobody listens")}) {
+    CHECK(CheckUnixPeer("unix:" + harmless).ok());
+  }
+  CHECK(CheckUnixPeer("127.0.0.1:1").ok());
 }
 
 TEST_CASE("paths that cannot be listened on or connected to are named") {

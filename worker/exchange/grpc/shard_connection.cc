@@ -6,6 +6,7 @@
 #include "common/base/text.h"
 #include "common/net/channel_options.h"
 #include "common/net/same_host.h"
+#include "common/net/unix_socket.h"
 #include "spdlog/spdlog.h"
 
 namespace evenshard {
@@ -128,6 +129,10 @@ void ShardConnection::Try(ExchangeTransport::Attempt attempt, const std::stop_to
     control = this->control();
   }
   if (!control->AwaitUp(stop).ok()) return;
+  if (absl::Status allowed = CheckUnixPeer(attempt.address); !allowed.ok()) {
+    options_.handler->Ended(self.slot, attempt.number, allowed);
+    return;
+  }
 
   // Open the streams first, so that the shard notices if this worker dies from the moment at which
   // it holds the rank.

@@ -28,6 +28,7 @@
 #include "common/checkpoint/storage/real_storage.h"
 #include "common/net/channel_options.h"
 #include "common/net/status_conversion.h"
+#include "common/net/unix_socket.h"
 #include "common/process/open_files.h"
 #include "common/wire/chunk_codec.h"
 #include "common/wire/encoding.h"
@@ -70,8 +71,11 @@ RingExchange::RingExchange(const Options& options, RingPlan plan)
 
 absl::StatusOr<std::unique_ptr<RingExchange>> RingExchange::Connect(const Options& options) {
   const PlannedConfig& config = *options.config;
-  RETURN_IF_ERROR(ReserveOpenFiles(2 * (config.proto().limits().connections() + 1),
-                                   "connections to both neighbours"));
+  const int64_t connections = config.proto().limits().connections() + 1;
+  RETURN_IF_ERROR(ReserveOpenFiles(
+      connections + Listener::FilesFor(connections, config.proto().ring().address(options.rank),
+                                       config.proto()),
+      "connections to both neighbours"));
   RingPlan::Options plan_options = RingPlan::OptionsOf(config.proto());
   if (!options.start.ranks.empty()) {
     plan_options.workers = static_cast<int>(options.start.ranks.size());
@@ -199,7 +203,7 @@ absl::Status RingExchange::AwaitUp(absl::Duration patience) {
     if (!logged && waited > kQuietWait) spdlog::info("waiting for {}", NameOf(successor_));
     logged |= waited > kQuietWait;
   }
-  return absl::OkStatus();
+  return CheckUnixPeer(config_.proto().ring().address(successor_));
 }
 
 absl::Status RingExchange::Join() {
