@@ -267,6 +267,7 @@ WriteReactor* ParameterService::Pull(CallContext* context, const MessageBytes* r
       context, &pulls_,
       [&](const std::function<void()>&) -> absl::StatusOr<std::unique_ptr<ChunkSource>> {
         ASSIGN_OR_RETURN(const PullRequest pull, ParseMessage<PullRequest>(*request));
+        if (pull.has_worker()) RETURN_IF_ERROR(CheckWorker(*context, pull.worker()));
         ASSIGN_OR_RETURN(std::shared_ptr<Shard> shard, Find(SlotOf(pull)));
         return PullSource(std::move(shard), pull);
       });

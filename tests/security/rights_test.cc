@@ -217,6 +217,13 @@ TEST_CASE("nobody speaks for another worker, or as one that has joined") {
     CHECK(is_refused(CallAny(one, full, request.SerializeAsString())));
     CHECK(!is_refused(CallAny(zero, full, request.SerializeAsString())));
   }
+  // A Pull that names a worker has it noted what this worker computes from.
+  PullRequest pull;
+  pull.set_worker(0);
+  constexpr char kPull[] = "/evenshard.v1.ParameterServer/Pull";
+  CHECK(is_refused(CallAny(one, kPull, pull.SerializeAsString())));
+  CHECK(!is_refused(CallAny(zero, kPull, pull.SerializeAsString())));
+  CHECK(!is_refused(CallAny(one, kPull, PullRequest().SerializeAsString())));
   const std::vector<std::pair<std::string, std::string>> as_zero = {
       {kWorkerMetadata, "0"}, {kIncarnationMetadata, "77"}, {kTicketMetadata, "1"}};
   for (const std::string method : {"Exchange", "SendWorkerState"}) {
