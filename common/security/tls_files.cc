@@ -127,12 +127,15 @@ absl::StatusOr<Identity> IdentityOf(const PemFile& file, const X509* certificate
 }
 
 absl::Status CheckEtcdFiles(const Recovery::Etcd& etcd) {
-  for (const auto& [field, path] :
-       {std::pair("authority", &etcd.authority()), std::pair("certificate", &etcd.certificate()),
-        std::pair("key", &etcd.key()), std::pair("password_file", &etcd.password_file())}) {
-    if (path->empty() || File(std::fopen(path->c_str(), "rb")) != nullptr) continue;
-    return absl::ErrnoToStatus(
-        errno, absl::StrCat("cannot read recovery.etcd.", field, " (\"", *path, "\")"));
+  for (const auto& [field, path, is_secret] :
+       {std::tuple("authority", &etcd.authority(), false),
+        std::tuple("certificate", &etcd.certificate(), false), std::tuple("key", &etcd.key(), true),
+        std::tuple("password_file", &etcd.password_file(), true)}) {
+    if (path->empty()) continue;
+    const std::string name = absl::StrCat("recovery.etcd.", field, " (\"", *path, "\")");
+    const File file(std::fopen(path->c_str(), "rb"));
+    if (file == nullptr) return absl::ErrnoToStatus(errno, absl::StrCat("cannot read ", name));
+    if (is_secret) RETURN_IF_ERROR(CheckMode(name, file.get(), KeyReaders::kGroup));
   }
   return absl::OkStatus();
 }

@@ -142,6 +142,24 @@ TEST_CASE("plaintext stays on the host, unless the config says insecure") {
   CHECK_THAT(log.text(), Contains("security.insecure: nothing is encrypted"));
 }
 
+TEST_CASE("others cannot read what a process proves itself to etcd with") {
+  ClusterConfig config;
+  Recovery::Etcd& etcd = *config.mutable_recovery()->mutable_etcd();
+  const ScratchFolder folder;
+  const std::string secret = folder.Write("secret", "x\n");
+  for (const auto set : {&Recovery::Etcd::set_key<const std::string&>,
+                         &Recovery::Etcd::set_password_file<const std::string&>}) {
+    etcd.Clear();
+    (etcd.*set)(secret);
+    REQUIRE(chmod(secret.c_str(), 0644) == 0);
+    CHECK_THAT(std::string(CheckSecurity(config).message()),
+               Contains("recovery.etcd.") &&
+                   Contains("secret\") has mode 644, so that others can read or change it"));
+    REQUIRE(chmod(secret.c_str(), 0600) == 0);
+    CHECK(CheckSecurity(config).ok());
+  }
+}
+
 TEST_CASE("the workers of a ring are reached as the config says, and nobody else") {
   ClusterConfig config;
   config.set_topology(ClusterConfig::RING);
