@@ -108,6 +108,11 @@ absl::StatusOr<FloatBuffer> FloatBuffer::Map(const SharedBuffer& place, int64_t 
     return absl::InvalidArgumentError(
         absl::StrCat("the shared buffer ", place.name(), " could become shorter"));
   }
+  // Root may open everybody's.
+  if (status.st_uid != geteuid()) {
+    return absl::NotFoundError(absl::StrCat("the shared buffer ", place.name(), " is of user ",
+                                            status.st_uid, ", allowed: user ", geteuid()));
+  }
   if (status.st_size != static_cast<off_t>(BytesOf(floats))) {
     return absl::InvalidArgumentError(absl::StrCat("the shared buffer ", place.name(), " has ",
                                                    status.st_size, " bytes, not ",

@@ -7,7 +7,10 @@
 #include <algorithm>
 #include <catch2/catch.hpp>
 #include <cstdint>
+#include <string>
 #include <utility>
+
+#include "tests/testing/process_of_nobody.h"
 
 namespace evenshard {
 
@@ -107,6 +110,20 @@ TEST_CASE("what is not the shared buffer is not mapped") {
   close(file);
   CHECK(absl::IsInvalidArgument(unsealed));
   CHECK_THAT(std::string(unsealed.message()), Catch::Contains("could become shorter"));
+}
+
+TEST_CASE("memory of another user is not mapped, though root could") {
+  FloatBuffer theirs;  // of the other process
+  const ProcessOfNobody nobody([&] {
+    theirs = *FloatBuffer::AllocateShared(1024);
+    return theirs.place().SerializeAsString();
+  });
+  if (!nobody.result().has_value()) return;
+  SharedBuffer place;
+  REQUIRE(place.ParseFromString(*nobody.result()));
+  const absl::Status refused = FloatBuffer::Map(place, 1024).status();
+  CHECK(absl::IsNotFound(refused));
+  CHECK_THAT(std::string(refused.message()), Catch::Contains("is of user 65534, allowed: user 0"));
 }
 
 TEST_CASE("shared memory beyond the limit of files is refused, and the process lives") {
