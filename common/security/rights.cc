@@ -69,7 +69,9 @@ Identity IdentityIn(const grpc::AuthContext* context, const Security& security) 
     uris.emplace_back(uri.data(), uri.size());
   }
   const absl::StatusOr<Identity> identity = Identity::Of(uris, security.run());
-  return identity.ok() ? *identity : Identity::Nobody();
+  if (identity.ok()) return *identity;
+  LogRefusal(identity.status().message());
+  return Identity::Nobody();
 }
 
 Identity CallerOf(const grpc::ServerContextBase& context, const Security& security) {
