@@ -92,7 +92,8 @@ def _advice(results):
         ])
     return "## Take this when\n\n" + report.table(
         ["situation", ">links, Gb/s", "fastest", ">median, s",
-         f"within {_AS_GOOD - 1:.0%} of it", "least bytes of those that came there"],
+         f"within {_AS_GOOD - 1:.0%} of it",
+         "least bytes of the busiest link of those that came there"],
         rows,
     )
 
@@ -167,8 +168,12 @@ def _outlook(outlooks):
 def _ends(results):
     parts = [
         ("## Accuracy at the end, %", lambda cell: _spread(cell.accuracies, ".2f")),
-        ("## MB that a worker sent and received", lambda cell: f"{cell.megabytes:,.2f}"),
+        ("## MB of the busiest link each way", lambda cell: f"{cell.megabytes:,.2f}"),
         ("## Images per second, all workers together",
          lambda cell: f"{cell.images_per_second:,.0f}"),
     ]
-    return "\n\n".join(f"{title}\n\n{_table(results, text)}" for title, text in parts)
+    return "\n\n".join(f"{title}\n\n{_table(results, text)}" for title, text in parts) + (
+        "\n\nThe busiest link is that of the host that moves the most, a shard's or a worker's. Its"
+        " bytes are those that the workers counted, times what `psctl plan` has it move for each of"
+        " them."
+    )
