@@ -3,6 +3,7 @@
 import math
 import statistics
 
+from experiments.cluster import outlook
 from experiments.report import report
 from experiments.runs import matrix
 
@@ -159,7 +160,8 @@ def _outlook(outlooks):
     header = [f">{workers}, {situation}, {link:g} Gb/s" for workers, situation, link in places]
     return (
         "## On more workers, simulated\n\nImages per second of 64 and 512 workers, as"
-        " `//tools/simulate` plays them, with a shard for four workers unless they are colocated."
+        " `//tools/simulate` plays them, with a shard for four workers unless they are colocated,"
+        f" and {outlook.LATENCY_US} us for each message to arrive."
         " In bold what is fast, within 10 %. An image may teach more or less in another mode: the"
         " tables above have what each learns.\n\n" + report.table(["mode", *header], rows)
     )

@@ -99,6 +99,7 @@ class ModesReportTest(unittest.TestCase):
         self.assertIn("![time to accuracy](time_to_accuracy.svg)", text)
         self.assertIn("`the command`", text)
         self.assertIn("| mode | 64, even, 10 Gb/s | 512, even, 10 Gb/s |", text)
+        self.assertIn("100 us for each message", text)
         self.assertIn("| SYNC | 1,000 | **8,000** |", text)
         self.assertIn("| fast | **2,000** | **8,100** |", text)
 
