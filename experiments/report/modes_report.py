@@ -3,7 +3,7 @@
 import math
 import statistics
 
-from experiments.cluster import outlook
+from experiments.cluster import outlook, training
 from experiments.report import report
 from experiments.runs import matrix
 
@@ -135,8 +135,9 @@ def _times(results):
         + _table(results, _time_text)
         + "\n\nMedian (smallest to largest) of the seeds, from the first update. The parameters are"
         f" looked at every {results.experiment.proto.look_seconds:g} s, less often over slow links;"
-        " a ring has no shards to ask, so its worker 0 evaluates now and then, in a time that does"
-        " not count."
+        " a ring has no shards to ask, so its worker 0 evaluates, in a time that does not count,"
+        f" and the time is known to a {training.EVALUATIONS}th of the training. Of a ring all times"
+        " are those of worker 0."
     )
 
 

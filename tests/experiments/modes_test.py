@@ -102,6 +102,12 @@ class ModesTest(unittest.TestCase):
                 self.assertGreater(float(row["final_accuracy"]), 70)
                 self.assertGreaterEqual(float(row["seconds_to_accuracy"]), 0)
                 self.assertGreater(int(row["stops"]), 0)
+        # The time of a ring leaves out that one worker evaluates, for all workers.
+        ring = rows["ring"]
+        self.assertAlmostEqual(
+            float(ring["images_per_second"]) * float(ring["train_seconds"]) / (3 * iterations * 10),
+            1, delta=1e-3,
+        )
         moved = {mode: int(row["busiest_link_bytes_each_way"]) for mode, row in rows.items()}
         # Each of two shards serves three workers, and one master two that are on other hosts.
         self.assertAlmostEqual(moved["one master"] / moved["SYNC"], 2 / (3 / 2), delta=0.02)

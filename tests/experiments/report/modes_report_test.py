@@ -97,6 +97,7 @@ class ModesReportTest(unittest.TestCase):
         self.assertIn("- **bad**: the last worker takes 4 times as long for a pass and is stopped"
                       " for 5 s at a time, with about 15 s between.", text)
         self.assertIn("![time to accuracy](time_to_accuracy.svg)", text)
+        self.assertIn("known to a 24th of the training", text)
         self.assertIn("`the command`", text)
         self.assertIn("| mode | 64, even, 10 Gb/s | 512, even, 10 Gb/s |", text)
         self.assertIn("100 us for each message", text)
