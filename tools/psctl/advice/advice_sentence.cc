@@ -25,15 +25,21 @@ std::string Rate(const Choice& choice) {
 
 std::string Times(double factor) { return absl::StrFormat("%.2f times", factor); }
 
-// Returns " With INT8, ring would get 900 images/s, ...", or nothing if no change gains much.
+// Returns " With INT8, ring would get 900 images/s, ...", or that of the config as it is given, or
+// nothing if no change gains much.
 std::string ChangeSentence(const Advice& advice, const Choice& taken) {
   if (advice.changed.empty()) return "";
   const Choice& change = advice.changed.front();
   const double factor = change.images_per_second / taken.images_per_second;
   if (factor < kWorthAChange) return "";
-  return absl::StrCat(" With ", change.candidate.difference, ", ", change.candidate.name,
-                      " would get ", Rate(change), ", ", Times(factor),
-                      " as many, but that computes something else.");
+  const std::string gain =
+      absl::StrCat(" would get ", Rate(change), ", ", Times(factor), " as many, but ");
+  if (change.candidate.kind == Candidate::Kind::kAsGiven) {
+    return absl::StrCat(" The config as it is", gain,
+                        "computes something else than SYNC in float32.");
+  }
+  return absl::StrCat(" With ", change.candidate.difference, ", ", change.candidate.name, gain,
+                      "that computes something else.");
 }
 
 std::string AloneSentence(const Advice& advice, const Choice& alone) {

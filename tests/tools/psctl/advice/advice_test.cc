@@ -98,6 +98,16 @@ TEST_CASE("it is said if it hardly matters where the parameters are") {
   CHECK_THAT(Rank(choices).sentence, Catch::StartsWith("Take ring "));
 }
 
+TEST_CASE("the config as it is given is not said to be a change of itself") {
+  const Advice advice = Rank({Made(Kind::kAlone, "one worker alone", 100),
+                              Made(Kind::kAsGiven, "as in f", 700, 2, "as it says"),
+                              Made(Kind::kRing, "ring", 300, 0, "INT8")});
+  CHECK(advice.sentence ==
+        "Take one worker alone: 100 images/s. There are no others to exchange with. The config as "
+        "it is would get 700 images/s, 7.00 times as many, but computes something else than SYNC "
+        "in float32.");
+}
+
 TEST_CASE("the config as it is given stands beside the others, and is taken if it is the best") {
   const Advice also = Rank({Made(Kind::kServers, "striped on 4 servers", 500, 4),
                             Made(Kind::kAsGiven, "as in f", 500, 4)});
