@@ -21,6 +21,7 @@ Choice Made(Kind kind, const std::string& name, double images_per_second, int se
   choice.candidate.config.set_workers(kind == Kind::kAlone ? 1 : 8);
   choice.candidate.config.mutable_exchange()->set_schedule(ExchangeConfig::FULL);
   choice.images_per_second = images_per_second;
+  choice.iteration_seconds = 0.1;
   choice.bottleneck = kind == Kind::kAlone ? Bottleneck::kComputing : Bottleneck::kWorkerLink;
   return choice;
 }
@@ -80,6 +81,15 @@ TEST_CASE("one worker alone is taken if it is as fast") {
         "limited by workers' links.");
   CHECK(Rank({Made(Kind::kAlone, "one worker alone", 100)}).sentence ==
         "Take one worker alone: 100 images/s. There are no others to exchange with.");
+}
+
+TEST_CASE("it is said if the model is so small that a device's own overhead decides") {
+  Choice alone = Made(Kind::kAlone, "one worker alone", 7e6);
+  alone.iteration_seconds = 4e-6;
+  CHECK(Rank({alone}).sentence ==
+        "Take one worker alone: 7,000,000 images/s. There are no others to exchange with. The "
+        "model is so small that it hardly matters: an iteration of one worker alone takes 4us, and "
+        "a device's own overhead is not counted.");
 }
 
 TEST_CASE("it is said if it hardly matters where the parameters are") {
