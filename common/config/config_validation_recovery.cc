@@ -48,7 +48,8 @@ void ValidateReplicas(const ClusterConfig& config, FieldProblems* problems) {
   const Recovery& recovery = config.recovery();
   problems->RequireRange("recovery.replicas", recovery.replicas(), 0, 1);
   const int processes = config.shard_size() + recovery.spare_size();
-  if (recovery.replicas() == 1 && processes < 2) {
+  // What a ring is refused for is said with the rest of what a ring cannot be.
+  if (recovery.replicas() == 1 && processes < 2 && config.topology() != ClusterConfig::RING) {
     problems->Add("recovery.replicas",
                   "is 1, but there is only one ps, which cannot hold its own replica, "
                   "allowed: 0, or another shard or recovery.spare",

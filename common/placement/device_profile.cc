@@ -3,6 +3,7 @@
 #include "absl/status/status.h"
 #include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "absl/strings/string_view.h"
 #include "common/base/status_macros.h"
 
@@ -64,10 +65,11 @@ bool IsEmulatedInTime(const Compute& compute) {
 
 }  // namespace
 
-std::string KnownDevices() {
-  std::string known = absl::StrCat("\"", kNoDevice, "\"");
-  for (const Device& device : kDevices) absl::StrAppend(&known, ", \"", device.name, "\"");
-  return known;
+std::string KnownDevices(bool with_none) {
+  std::vector<std::string> known;
+  if (with_none) known.emplace_back(kNoDevice);
+  for (const Device& device : kDevices) known.emplace_back(device.name);
+  return absl::StrCat("\"", absl::StrJoin(known, "\", \""), "\"");
 }
 
 absl::StatusOr<std::vector<LayerTime>> LayerTimes(const Model& model,

@@ -16,8 +16,8 @@ struct LayerTime {
   double backward_seconds = 0;  // for the gradients with respect to its tensors and its input
 };
 
-// Returns the names of all devices, quoted and separated by commas.
-std::string KnownDevices();
+// Returns the names of all devices, quoted and separated by commas, with or without that of none.
+std::string KnownDevices(bool with_none = true);
 
 // Returns the times of the model's layers on emulated.device, multiplied by
 // emulated.time_dilation, in the order of Model::layers(). ModelSpec.shrink does not change them.

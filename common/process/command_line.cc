@@ -47,9 +47,11 @@ absl::Status Assign(const Flag& flag, const std::string& value) {
     }
   } else {
     double number = 0;
-    if (!absl::SimpleAtod(value, &number) || !std::isfinite(number) || number <= 0) {
+    if (!absl::SimpleAtod(value, &number) || !std::isfinite(number) || number < 0 ||
+        (number == 0 && !flag.may_be_zero)) {
       return absl::InvalidArgumentError(
-          absl::StrCat("--", flag.name, ": is \"", value, "\", allowed: a number above 0"));
+          absl::StrCat("--", flag.name, ": is \"", value,
+                       "\", allowed: ", flag.may_be_zero ? "0 or " : "", "a number above 0"));
     }
     *std::get<std::optional<double>*>(flag.target) = number;
   }

@@ -18,7 +18,7 @@ namespace evenshard {
 struct Flag {
   // The type determines what the flag takes. A bool takes no value. A vector takes one value each
   // time that the flag is given. The others take one value, once; an optional<double> takes a
-  // number above 0.
+  // number above 0, or with may_be_zero 0 too.
   using Target =
       std::variant<bool*, int*, std::optional<double>*, std::string*, std::vector<std::string>*>;
 
@@ -32,6 +32,7 @@ struct Flag {
   std::string implied = {};
   // The values that a string may have. If empty, it may have any.
   std::vector<std::string> allowed = {};
+  bool may_be_zero = false;
 };
 
 // Returns the flag --format, which takes "table" or "json". `format` keeps its value if the flag is

@@ -12,6 +12,7 @@ from experiments.runs import topology
 from proto import config_pb2
 
 WORKERS = (64, 512)
+LATENCY_US = 100  # of a message, as psctl advise assumes
 _WORKERS_OF_A_SHARD = 4  # where shards have hosts of their own
 
 
@@ -40,7 +41,7 @@ def simulate(experiment, programs):
                     file.write(str(_config(experiment, one, workers)))
                 command = [
                     programs.simulate, f"--config={path}", f"--link_gbps={one.link_gbps!r}",
-                    "--format=json",
+                    f"--latency_us={LATENCY_US}", "--format=json",
                 ]
                 done = subprocess.run(command, capture_output=True, text=True, check=False)
                 if done.returncode != 0:

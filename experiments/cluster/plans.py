@@ -87,7 +87,9 @@ def load(kind, experiment, runs, programs):
 
 def check_modes(experiment, programs):
     """Has `psctl plan` check the config of every mode of a ModesExperiment, in every situation.
-    Returns the bytes of the parameters. Raises ConfigError, which names the mode."""
+    Returns the bytes of the parameters and the link_parts of the modes. Raises ConfigError, which
+    names the mode."""
+    link_parts = {}
     some = {(one.mode, one.situation): one for one in experiment.runs()}
     with tempfile.TemporaryDirectory() as folder:
         for (mode, _), one in some.items():
@@ -102,8 +104,10 @@ def check_modes(experiment, programs):
                 index = list(experiment.modes).index(mode)
                 problem = done.stderr.strip().replace(f"{path}:", "its config, line ")
                 raise ConfigError(experiment.problem(f"mode[{index}]", f"{mode}: {problem}"))
-            parameters = json.loads(done.stdout)["plans"][0]["parameters"]
-    return 4 * parameters
+            plan = json.loads(done.stdout)["plans"][0]
+            of_workers = sum(map(sum, _bytes(plan))) / plan["workers"]
+            link_parts[mode] = plan["busiest_link_bytes_each_way"] / of_workers
+    return 4 * plan["parameters"], link_parts
 
 
 def _plans(experiment, configs, programs):

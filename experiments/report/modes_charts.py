@@ -58,16 +58,17 @@ def _log_axis(axes):
     axes.xaxis.set_minor_locator(NullLocator())
 
 
-def _over_time(result):
-    return [seconds for seconds, _ in result["curve"]], "seconds since the first update"
+def _over_time(cell):
+    return [seconds for seconds, _ in cell.results[0]["curve"]], "seconds since the first update"
 
 
-def _over_bytes(result):
-    # A worker sends and receives at an even pace in all modes but that of fragments in few rounds.
+def _over_bytes(cell):
+    # Bytes move at an even pace in all modes but that of fragments in few rounds.
+    result = cell.results[0]
     whole = max(statistics.fmean(result["seconds"]), result["curve"][-1][0])
     return (
-        [result["bytes"] / 1e6 * seconds / whole for seconds, _ in result["curve"]],
-        "MB that a worker has sent and received",
+        [cell.link_bytes[0] / 1e6 * seconds / whole for seconds, _ in result["curve"]],
+        "MB that have passed the busiest link each way",
     )
 
 
@@ -79,7 +80,7 @@ def _curves(results, situation, what):
     label = ""
     for axes, link in panels:
         for cell in results.find(situation=situation, link_gbps=link):
-            x, label = what(cell.results[0])
+            x, label = what(cell)
             y = [accuracy for _, accuracy in cell.results[0]["curve"]]
             axes.plot(x, y, label=cell.run.mode, linewidth=1.2, **styles[cell.run.mode])
         axes.axhline(results.experiment.proto.accuracy, color=drawing.GREY, linewidth=0.8)

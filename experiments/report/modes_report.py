@@ -3,6 +3,7 @@
 import math
 import statistics
 
+from experiments.cluster import outlook, training
 from experiments.report import report
 from experiments.runs import matrix
 
@@ -92,7 +93,8 @@ def _advice(results):
         ])
     return "## Take this when\n\n" + report.table(
         ["situation", ">links, Gb/s", "fastest", ">median, s",
-         f"within {_AS_GOOD - 1:.0%} of it", "least bytes of those that came there"],
+         f"within {_AS_GOOD - 1:.0%} of it",
+         "least bytes of the busiest link of those that came there"],
         rows,
     )
 
@@ -133,8 +135,9 @@ def _times(results):
         + _table(results, _time_text)
         + "\n\nMedian (smallest to largest) of the seeds, from the first update. The parameters are"
         f" looked at every {results.experiment.proto.look_seconds:g} s, less often over slow links;"
-        " a ring has no shards to ask, so its worker 0 evaluates now and then, in a time that does"
-        " not count."
+        " a ring has no shards to ask, so its worker 0 evaluates, in a time that does not count,"
+        f" and the time is known to a {training.EVALUATIONS}th of the training. Of a ring all times"
+        " are those of worker 0."
     )
 
 
@@ -158,7 +161,8 @@ def _outlook(outlooks):
     header = [f">{workers}, {situation}, {link:g} Gb/s" for workers, situation, link in places]
     return (
         "## On more workers, simulated\n\nImages per second of 64 and 512 workers, as"
-        " `//tools/simulate` plays them, with a shard for four workers unless they are colocated."
+        " `//tools/simulate` plays them, with a shard for four workers unless they are colocated,"
+        f" and {outlook.LATENCY_US} us for each message to arrive."
         " In bold what is fast, within 10 %. An image may teach more or less in another mode: the"
         " tables above have what each learns.\n\n" + report.table(["mode", *header], rows)
     )
@@ -167,8 +171,12 @@ def _outlook(outlooks):
 def _ends(results):
     parts = [
         ("## Accuracy at the end, %", lambda cell: _spread(cell.accuracies, ".2f")),
-        ("## MB that a worker sent and received", lambda cell: f"{cell.megabytes:,.2f}"),
+        ("## MB of the busiest link each way", lambda cell: f"{cell.megabytes:,.2f}"),
         ("## Images per second, all workers together",
          lambda cell: f"{cell.images_per_second:,.0f}"),
     ]
-    return "\n\n".join(f"{title}\n\n{_table(results, text)}" for title, text in parts)
+    return "\n\n".join(f"{title}\n\n{_table(results, text)}" for title, text in parts) + (
+        "\n\nThe busiest link is that of the host that moves the most, a shard's or a worker's. Its"
+        " bytes are those that the workers counted, times what `psctl plan` has it move for each of"
+        " them."
+    )

@@ -11,15 +11,18 @@ from experiments.cluster import training
 class Cell:
     """The trainings of a mode in a situation over links of a rate, one for each seed."""
 
-    def __init__(self, run, results, batch_size, accuracy):
+    def __init__(self, run, results, experiment):
+        batch_size = experiment.proto.cluster.training.batch_size
+        accuracy = experiment.proto.accuracy
         self.run = run
         self.results = results
+        self.link_bytes = [experiment.link_parts[run.mode] * each["bytes"] for each in results]
         # Infinite where the accuracy was not reached.
         self.times = [_or_infinite(training.seconds_to(accuracy, each)) for each in results]
         self.seconds = statistics.median(self.times)
         self.accuracies = [each["accuracy"] for each in results]
         self.accuracy = statistics.median(self.accuracies)
-        self.megabytes = statistics.median(each["bytes"] for each in results) / 1e6
+        self.megabytes = statistics.median(self.link_bytes) / 1e6  # of the busiest link each way
         self.images_per_second = statistics.median(
             _images_per_second(each, batch_size) for each in results
         )
@@ -58,10 +61,8 @@ class Results:
         by_cell = {}
         for one, result in self._stored.items():
             by_cell.setdefault(one.cell, []).append(result)
-        batch_size = experiment.proto.cluster.training.batch_size
         self.cells = {
-            cell: Cell(cell, results, batch_size, experiment.proto.accuracy)
-            for cell, results in by_cell.items()
+            cell: Cell(cell, results, experiment) for cell, results in by_cell.items()
         }
 
     def ordered(self, field):
@@ -100,7 +101,9 @@ class Results:
             "seed": one.seed,
             "seconds_to_accuracy": "" if seconds is None else f"{seconds:.3f}",
             "final_accuracy": f"{result['accuracy']:.2f}",
-            "bytes_per_worker": round(result["bytes"]),
+            "busiest_link_bytes_each_way": round(
+                self.experiment.link_parts[one.mode] * result["bytes"]
+            ),
             "iterations": " ".join(map(str, result["iterations"])),
             "images_per_second": f"{_images_per_second(result, batch_size):.1f}",
             "train_seconds": f"{max(result['seconds']):.3f}",

@@ -49,7 +49,10 @@ class ModesExperiment(config_file.ConfigFile):
     def __init__(self, text, path):
         proto = experiment_pb2.ModesConfig()
         super().__init__(proto, text, path)
-        self.model_bytes = 0  # of the parameters in float32; the caller fills it in
+        # The caller fills these in: the bytes of the parameters in float32, and by mode those that
+        # pass the busiest link each way for each that a worker sends or receives.
+        self.model_bytes = 0
+        self.link_parts = {}
         self.modes = {mode.name: mode for mode in proto.mode}
         self.situations = {each.name: each for each in proto.situation}
 

@@ -44,10 +44,12 @@ int Main(int argc, char** argv) {
        "10^9 bytes of gradients per second that each shard adds up; default: the config's "
        "server_gbps, otherwise no limit",
        &options.shard_gbytes_per_second},
-      {"latency_us", "TIME",
-       "how long a message takes to arrive after it has passed the links, and to be taken up, in "
-       "microseconds; default: 0",
-       &options.latency_us},
+      {.name = "latency_us",
+       .value = "TIME",
+       .help = "how long a message takes to arrive after it has passed the links, and to be taken "
+               "up, in microseconds; default: 0",
+       .target = &options.latency_us,
+       .may_be_zero = true},
       {"mtu", "BYTES", "size of an IP packet; default: 1500", &options.framing.mtu},
       {"cable", "",
        "counts the preamble, check sequence and gap of each frame, which a cable carries and "

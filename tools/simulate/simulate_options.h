@@ -30,7 +30,7 @@ struct SimulateOptions {
   std::vector<std::string> slow_worker;       // "RANK:FACTOR"
   // The speed of every shard, above 0. It replaces the config's server_gbps.
   std::optional<double> shard_gbytes_per_second;
-  std::optional<double> latency_us;  // of a message, in microseconds, above 0; default: 0
+  std::optional<double> latency_us;  // of a message, in microseconds, at least 0; default: 0
   Framing framing;
 };
 

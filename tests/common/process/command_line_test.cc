@@ -10,6 +10,7 @@ struct Options {
   std::string config;
   int shard = -1;
   std::optional<double> watch;
+  std::optional<double> wait;
   bool quiet = false;
   std::vector<std::string> set;
   std::string level;
@@ -18,6 +19,7 @@ struct Options {
       {"config", "FILE", "the config", &config, true},
       {"shard", "I", "which shard", &shard},
       {"watch", "SECONDS", "again and again", &watch, false, "2"},
+      {.name = "wait", .value = "SECONDS", .help = "before", .target = &wait, .may_be_zero = true},
       {"quiet", "", "says less", &quiet},
       {"set", "FIELD=VALUE", "overrides", &set},
       {"level", "LEVEL", "of the log", &level, false, "", {"low", "high"}},
@@ -28,7 +30,7 @@ TEST_CASE("flags are taken with = and with a space, and every repetition of one 
   Options options;
   const auto help =
       ParseFlags(options.flags, {"--config=a=b", "--shard", "-3", "--set", "x=1,2", "--quiet",
-                                 "--set=y=3", "--watch=0.5", "--level=high"});
+                                 "--set=y=3", "--watch=0.5", "--wait=0", "--level=high"});
   REQUIRE(help.ok());
   CHECK_FALSE(*help);
   CHECK(options.config == "a=b");
@@ -36,6 +38,7 @@ TEST_CASE("flags are taken with = and with a space, and every repetition of one 
   CHECK(options.set == std::vector<std::string>{"x=1,2", "y=3"});
   CHECK(options.quiet);
   CHECK(options.watch == 0.5);
+  CHECK(options.wait == 0);
   CHECK(options.level == "high");
 }
 
@@ -59,7 +62,7 @@ TEST_CASE("what is wrong with a command line is named") {
   const std::pair<std::vector<std::string>, std::string> cases[] = {
       {{"--config=f", "--shrad=1"},
        "unknown flag --shrad; known are --config=FILE, --shard=I, "
-       "--watch[=SECONDS], --quiet, --set=FIELD=VALUE, --level=LEVEL and --help"},
+       "--watch[=SECONDS], --wait=SECONDS, --quiet, --set=FIELD=VALUE, --level=LEVEL and --help"},
       {{"--shard=1"}, "--config=FILE is missing"},
       {{"--config"}, "--config needs a value: --config=FILE"},
       {{"--config="}, "--config needs a value: --config=FILE"},
@@ -68,6 +71,7 @@ TEST_CASE("what is wrong with a command line is named") {
       {{"--config=f", "--level=middle"}, "--level: is \"middle\", allowed: low, high"},
       {{"--config=f", "--watch=soon"}, "--watch: is \"soon\", allowed: a number above 0"},
       {{"--config=f", "--watch=0"}, "--watch: is \"0\", allowed: a number above 0"},
+      {{"--config=f", "--wait=-1"}, "--wait: is \"-1\", allowed: 0 or a number above 0"},
       {{"--config=f", "--watch=inf"}, "--watch: is \"inf\", allowed: a number above 0"},
       {{"--config=f", "--config=g"}, "--config is given twice"},
       {{"--config=f", "--quiet=yes"}, "--quiet takes no value"},
@@ -96,6 +100,7 @@ TEST_CASE("the help text has the usage and a line for each flag") {
         "  --config=FILE      the config\n"
         "  --shard=I          which shard\n"
         "  --watch[=SECONDS]  again and again\n"
+        "  --wait=SECONDS     before\n"
         "  --quiet            says less\n"
         "  --set=FIELD=VALUE  overrides\n"
         "  --level=LEVEL      of the log\n"

@@ -92,13 +92,22 @@ class PlansTest(unittest.TestCase):
                 loaded = plans.load(network.NAMESPACES, experiment, runs, fixture.Programs)
                 self.assertEqual(set(loaded), {run.cell for run in runs})
 
-    def test_every_mode_of_every_example_is_right(self):
+    def test_every_mode_of_every_example_is_right_and_its_busiest_link_known(self):
         paths = glob.glob("configs/modes_*.textproto")
         self.assertGreater(len(paths), 1)
+        parts = {}
         for path in paths:
             with self.subTest(path):
                 experiment = modes_config.load(path)
-                self.assertEqual(plans.check_modes(experiment, fixture.Programs), 4 * 105194)
+                model_bytes, parts[path] = plans.check_modes(experiment, fixture.Programs)
+                self.assertEqual(model_bytes, 4 * 105194)
+        # A worker's bytes are those of both ways. Those to a shard on its own host pass no link.
+        for mode, part in (
+            ("SYNC", 8 / 2 / 2), ("ring", 1 / 2), ("SYNC, one master", 7 / 2),
+            ("SYNC, colocated", 2 * 7 / 8 / 2), ("local steps, 64, INT4", 8 / 2 / 2),
+        ):
+            of_mode = parts["configs/modes_mnist.textproto"][mode]
+            self.assertAlmostEqual(of_mode, part, delta=0.001, msg=mode)
 
     def test_in_a_ring_and_colocated_fewer_bytes_pass_each_host(self):
         text = _CLUSTER + _REST.replace("[2, 4]", "4") + "topology: [APART, ONE_MASTER, RING]\n"

@@ -48,6 +48,7 @@ def _result(seconds, situation, mode="SYNC"):
 def _results(keep=lambda one: True):
     experiment = modes_config.parse(_CONFIG, "m.textproto")
     experiment.model_bytes = 4000
+    experiment.link_parts = {"SYNC": 2, "fast": 0.5, "never": 1}
     stored = {
         one: _result(_SECONDS[one.mode][one.seed - 1], one.situation, one.mode)
         for one in reversed(experiment.runs()) if keep(one)
@@ -78,9 +79,10 @@ class ModesReportTest(unittest.TestCase):
         self.assertEqual(rows[0], {
             "run": "sync-even-10gbps-seed1", "mode": "SYNC", "situation": "even",
             "link_gbps": "10", "seed": "1", "seconds_to_accuracy": "20.000",
-            "final_accuracy": "95.50", "bytes_per_worker": "4000000", "iterations": "100 50",
-            "images_per_second": "150.0", "train_seconds": "10.000", "compute_seconds": "6.000",
-            "exchange_wait_seconds": "3.000", "stops": "0", "run_seconds": "50.000",
+            "final_accuracy": "95.50", "busiest_link_bytes_each_way": "8000000",
+            "iterations": "100 50", "images_per_second": "150.0", "train_seconds": "10.000",
+            "compute_seconds": "6.000", "exchange_wait_seconds": "3.000", "stops": "0",
+            "run_seconds": "50.000",
         })
         self.assertEqual(rows[2]["seconds_to_accuracy"], "")
 
@@ -90,13 +92,15 @@ class ModesReportTest(unittest.TestCase):
         self.assertIn("| SYNC | 22.0 (20.0-30.0) | 22.0 (20.0-30.0) |", text)
         self.assertIn("| fast | 10.0 (8.0-12.0) |", text)
         self.assertIn("| never | 1 of 3 reached it, 11.0 |", text)
-        self.assertIn("| even | 10 | **fast** | 10.0 | - | SYNC: 4.0 MB, 22.0 s |", text)
+        self.assertIn("| even | 10 | **fast** | 10.0 | - | fast: 2.5 MB, 10.0 s |", text)
         self.assertIn("- **even**: all workers are alike.", text)
         self.assertIn("- **bad**: the last worker takes 4 times as long for a pass and is stopped"
                       " for 5 s at a time, with about 15 s between.", text)
         self.assertIn("![time to accuracy](time_to_accuracy.svg)", text)
+        self.assertIn("known to a 24th of the training", text)
         self.assertIn("`the command`", text)
         self.assertIn("| mode | 64, even, 10 Gb/s | 512, even, 10 Gb/s |", text)
+        self.assertIn("100 us for each message", text)
         self.assertIn("| SYNC | 1,000 | **8,000** |", text)
         self.assertIn("| fast | **2,000** | **8,100** |", text)
 

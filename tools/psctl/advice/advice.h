@@ -20,7 +20,7 @@ struct Advice {
   // The index in `same` of the one to take: of those that are within 2 % of the fastest the one
   // with the fewest hosts, and of these the fastest. A prediction is not more exact than that.
   int chosen = 0;
-  std::string sentence;  // what to do, and why; one to three sentences
+  std::string sentence;  // what to do, and why; a few sentences
 };
 
 // Evaluates everything that is possible. This takes seconds, and with hundreds of workers minutes.

@@ -16,6 +16,7 @@ constexpr double kDefaultLatencySeconds = 100e-6;
 constexpr int kDefaultWorkers = 4;
 constexpr int kMostMachines = 1024;
 constexpr int kMostImages = 65536;
+constexpr double kLeastGbps = 0.001;  // below which iterations take days
 
 // Returns the number of a flag, or `otherwise` if it was not given.
 absl::StatusOr<int> NumberOf(const char* flag, const std::string& text, int least, int most,
@@ -77,7 +78,7 @@ absl::Status CheckDevice(const AdviceRequest& request, const PlannedConfig& chec
   return absl::InvalidArgumentError(
       absl::StrCat("--device: ", request.device.empty() ? "is missing" : "is \"none\"",
                    ", and without the times of layers nobody can tell whether links matter: ",
-                   NoComputeReason(config), ", allowed: ", KnownDevices(), " but not \"none\""));
+                   NoComputeReason(config), ", allowed: ", KnownDevices(/*with_none=*/false)));
 }
 
 }  // namespace
@@ -89,6 +90,10 @@ absl::StatusOr<AdviceCluster> ReadRequest(const AdviceRequest& request) {
   }
   if (!request.overrides.empty() && request.config.empty()) {
     return absl::InvalidArgumentError("--set: has no effect with --model, allowed: with --config");
+  }
+  if (request.link_gbps && *request.link_gbps < kLeastGbps) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("--link_gbps: is ", *request.link_gbps, ", allowed: at least ", kLeastGbps));
   }
   AdviceCluster cluster = {.name = request.config.empty() ? request.model : request.config,
                            .has_file = !request.config.empty()};

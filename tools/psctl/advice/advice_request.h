@@ -20,8 +20,8 @@ struct AdviceRequest {
   std::string device = {};
   std::string batch = {};
   std::string server_hosts = {};
-  std::optional<double> link_gbps = {};   // above 0
-  std::optional<double> latency_us = {};  // above 0
+  std::optional<double> link_gbps = {};
+  std::optional<double> latency_us = {};  // at least 0
 };
 
 // A cluster to advise on.

@@ -5,6 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "common/base/text.h"
 
 namespace evenshard {
 namespace {
@@ -14,6 +15,8 @@ constexpr double kAsGood = 0.98;
 // Where the fastest of each kind of places are so near to each other, it hardly matters which is
 // taken.
 constexpr double kAllEqual = 0.95;
+// Where one worker needs less for an iteration, a device's own overhead may be as long.
+constexpr double kSmallSeconds = 1e-3;
 // A change of what is computed must gain so much to be mentioned.
 constexpr double kWorthAChange = 1.1;
 
@@ -25,15 +28,21 @@ std::string Rate(const Choice& choice) {
 
 std::string Times(double factor) { return absl::StrFormat("%.2f times", factor); }
 
-// Returns " With INT8, ring would get 900 images/s, ...", or nothing if no change gains much.
+// Returns " With INT8, ring would get 900 images/s, ...", or that of the config as it is given, or
+// nothing if no change gains much.
 std::string ChangeSentence(const Advice& advice, const Choice& taken) {
   if (advice.changed.empty()) return "";
   const Choice& change = advice.changed.front();
   const double factor = change.images_per_second / taken.images_per_second;
   if (factor < kWorthAChange) return "";
-  return absl::StrCat(" With ", change.candidate.difference, ", ", change.candidate.name,
-                      " would get ", Rate(change), ", ", Times(factor),
-                      " as many, but that computes something else.");
+  const std::string gain =
+      absl::StrCat(" would get ", Rate(change), ", ", Times(factor), " as many, but ");
+  if (change.candidate.kind == Candidate::Kind::kAsGiven) {
+    return absl::StrCat(" The config as it is", gain,
+                        "computes something else than SYNC in float32.");
+  }
+  return absl::StrCat(" With ", change.candidate.difference, ", ", change.candidate.name, gain,
+                      "that computes something else.");
 }
 
 std::string AloneSentence(const Advice& advice, const Choice& alone) {
@@ -54,10 +63,25 @@ std::string AloneSentence(const Advice& advice, const Choice& alone) {
                       ChangeSentence(advice, alone));
 }
 
+// Returns the choice of one worker alone, or nullptr if it is not possible.
+const Choice* Alone(const Advice& advice) {
+  const auto alone = std::find_if(advice.same.begin(), advice.same.end(), IsAlone);
+  return alone == advice.same.end() ? nullptr : &*alone;
+}
+
+// Returns " The model is so small ...", or nothing.
+std::string SmallSentence(const Advice& advice) {
+  const Choice* const alone = Alone(advice);
+  if (alone == nullptr || alone->iteration_seconds >= kSmallSeconds) return "";
+  return absl::StrCat(
+      " The model is so small that it hardly matters: an iteration of one worker alone takes ",
+      FormatSeconds(alone->iteration_seconds), ", and a device's own overhead is not counted.");
+}
+
 // How much faster than one worker alone, if that is known.
 std::string OverAlone(const Advice& advice, const Choice& taken) {
-  const auto alone = std::find_if(advice.same.begin(), advice.same.end(), IsAlone);
-  if (alone == advice.same.end()) return "";
+  const Choice* const alone = Alone(advice);
+  if (alone == nullptr) return "";
   return absl::StrCat(", ", Times(taken.images_per_second / alone->images_per_second),
                       " one worker alone");
 }
@@ -98,9 +122,8 @@ std::map<Candidate::Kind, double> FastestOfKinds(const Advice& advice) {
   return fastest;
 }
 
-}  // namespace
-
-std::string AdviceSentence(const Advice& advice) {
+// Returns the sentences on the choice to take.
+std::string TakeSentence(const Advice& advice) {
   const Choice& taken = advice.same[advice.chosen];
   if (IsAlone(taken)) return AloneSentence(advice, taken);
   const std::map<Candidate::Kind, double> kinds = FastestOfKinds(advice);
@@ -118,6 +141,12 @@ std::string AdviceSentence(const Advice& advice) {
                       ": ", Rate(taken), OverAlone(advice, taken), ", limited by ",
                       BottleneckName(taken.bottleneck), ".", HostsSentence(taken),
                       NextSentence(advice, taken), ChangeSentence(advice, taken));
+}
+
+}  // namespace
+
+std::string AdviceSentence(const Advice& advice) {
+  return absl::StrCat(TakeSentence(advice), SmallSentence(advice));
 }
 
 }  // namespace evenshard

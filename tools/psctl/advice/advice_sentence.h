@@ -8,8 +8,9 @@
 namespace evenshard {
 
 // Puts an advice into words, from its choices: which one to take, also if that is one worker alone
-// or if all are as fast; what bounds it; how fast the next way is; and what a change of what is
-// computed would give. REQUIRES: `same` is not empty.
+// or if all are as fast; what bounds it; how fast the next way is; what a change of what is
+// computed would give; and whether the model is too small for it to matter. REQUIRES: `same` is not
+// empty.
 std::string AdviceSentence(const Advice& advice);
 
 }  // namespace evenshard

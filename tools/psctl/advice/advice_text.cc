@@ -1,6 +1,9 @@
 #include "tools/psctl/advice/advice_text.h"
 
+#include <algorithm>
+
 #include "absl/strings/ascii.h"
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "common/base/text.h"
@@ -43,8 +46,32 @@ std::string More(const std::vector<Choice>& choices) {
   return absl::StrCat("All ", choices.size(), " with --format=json\n");
 }
 
-double WorkerGbps(const AdviceCluster& cluster) {
-  return ConfiguredRates(cluster.config).worker_link.back();
+// Whether the config says no rate of its links, and its processes are on one host.
+bool IsUnratedHost(const ClusterConfig& config) {
+  if (config.has_worker_link_gbps()) return false;
+  for (const ShardAddress& shard : config.shard()) {
+    if (shard.has_link_gbps() || !absl::StartsWith(shard.address(), "unix:")) return false;
+  }
+  for (const std::string& address : config.ring().address()) {
+    if (!absl::StartsWith(address, "unix:")) return false;
+  }
+  return true;
+}
+
+double SlowestWorkerLink(const ClusterConfig& config) {
+  const std::vector<double> links = ConfiguredRates(config).worker_link;
+  return *std::min_element(links.begin(), links.end());
+}
+
+// "links of 10 Gb/s", "links of 2 to 10 Gb/s".
+std::string LinksText(const ClusterConfig& config) {
+  const ClusterRates rates = ConfiguredRates(config);
+  std::vector<double> links = rates.worker_link;
+  links.insert(links.end(), rates.shard_link.begin(), rates.shard_link.end());
+  const auto [least, most] = std::minmax_element(links.begin(), links.end());
+  return absl::StrFormat("links of %s%g Gb/s%s",
+                         *least < *most ? absl::StrFormat("%g to ", *least) : "", *most,
+                         IsUnratedHost(config) ? " assumed though all are on one host" : "");
 }
 
 Json ChoiceJson(const Choice& choice) {
@@ -73,10 +100,13 @@ Json ChoicesJson(const std::vector<Choice>& choices) {
 }  // namespace
 
 std::string ClusterText(const AdviceCluster& cluster) {
-  return absl::StrFormat("%s, %d workers, %s, batch %d, links of %g Gb/s, %s a message",
-                         cluster.name, cluster.config.workers(), PredictedDevice(cluster.config),
-                         cluster.config.training().batch_size(), WorkerGbps(cluster),
-                         FormatSeconds(cluster.latency_seconds));
+  const int workers = cluster.config.workers();
+  return absl::StrFormat("%s, %d worker%s, %s, batch %d, %s, %s", cluster.name, workers,
+                         workers == 1 ? "" : "s", PredictedDevice(cluster.config),
+                         cluster.config.training().batch_size(), LinksText(cluster.config),
+                         cluster.latency_seconds > 0
+                             ? FormatSeconds(cluster.latency_seconds) + " a message"
+                             : "no latency");
 }
 
 std::string AdviceText(const AdviceCluster& cluster, const Advice& advice) {
@@ -103,7 +133,7 @@ std::string AdviceJson(const AdviceCluster& cluster, const Advice& advice) {
                      {"server_hosts", cluster.server_hosts},
                      {"device", PredictedDevice(cluster.config)},
                      {"batch_size", cluster.config.training().batch_size()},
-                     {"worker_link_gbps", WorkerGbps(cluster)},
+                     {"worker_link_gbps", SlowestWorkerLink(cluster.config)},
                      {"latency_seconds", cluster.latency_seconds},
                      {"advice", advice.sentence},
                      {"chosen", advice.chosen},

@@ -68,9 +68,12 @@ int AdviseVerb(int argc, const char* const* argv) {
        "hosts for shards beside the workers'; default: as many as the config has shards, or with "
        "--model as there are workers",
        &request.server_hosts},
-      {"latency_us", "TIME",
-       "how long a message takes to arrive and to be taken up, in microseconds; default: 100",
-       &request.latency_us},
+      {.name = "latency_us",
+       .value = "TIME",
+       .help =
+           "how long a message takes to arrive and to be taken up, in microseconds; default: 100",
+       .target = &request.latency_us,
+       .may_be_zero = true},
       FormatFlag(&format),
       {"write", "FILE", "writes the config of the way to take", &write},
       {"svg", "FILE", "draws a chart", &svg},

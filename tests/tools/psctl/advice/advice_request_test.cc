@@ -82,7 +82,10 @@ TEST_CASE("what is wrong or missing is refused, and the error says what is allow
         "--device: is \"abacus\", allowed: \"none\", \"rtx_2080_ti\", \"cpu_epyc_2_threads\"");
   CHECK_THAT(ErrorOf({.model = "vgg16"}), Catch::StartsWith("--device: is missing, and"));
   CHECK_THAT(ErrorOf({.model = "vgg16", .device = "none"}),
-             Catch::StartsWith("--device: is \"none\", and"));
+             Catch::StartsWith("--device: is \"none\", and") &&
+                 Catch::EndsWith("allowed: \"rtx_2080_ti\", \"cpu_epyc_2_threads\""));
+  CHECK(ErrorOf({.model = "vgg16", .device = "rtx_2080_ti", .link_gbps = 1e-300}) ==
+        "--link_gbps: is 1e-300, allowed: at least 0.001");
   CHECK(ErrorOf({.model = "vgg16", .workers = "0", .device = "rtx_2080_ti"}) ==
         "--workers: is \"0\", allowed: 1 to 1024");
   CHECK(ErrorOf({.model = "vgg16", .device = "rtx_2080_ti", .batch = "many"}) ==

@@ -21,6 +21,7 @@ Choice Made(Kind kind, const std::string& name, double images_per_second, int se
   choice.candidate.config.set_workers(kind == Kind::kAlone ? 1 : 8);
   choice.candidate.config.mutable_exchange()->set_schedule(ExchangeConfig::FULL);
   choice.images_per_second = images_per_second;
+  choice.iteration_seconds = 0.1;
   choice.bottleneck = kind == Kind::kAlone ? Bottleneck::kComputing : Bottleneck::kWorkerLink;
   return choice;
 }
@@ -82,6 +83,15 @@ TEST_CASE("one worker alone is taken if it is as fast") {
         "Take one worker alone: 100 images/s. There are no others to exchange with.");
 }
 
+TEST_CASE("it is said if the model is so small that a device's own overhead decides") {
+  Choice alone = Made(Kind::kAlone, "one worker alone", 7e6);
+  alone.iteration_seconds = 4e-6;
+  CHECK(Rank({alone}).sentence ==
+        "Take one worker alone: 7,000,000 images/s. There are no others to exchange with. The "
+        "model is so small that it hardly matters: an iteration of one worker alone takes 4us, and "
+        "a device's own overhead is not counted.");
+}
+
 TEST_CASE("it is said if it hardly matters where the parameters are") {
   std::vector<Choice> choices = {Made(Kind::kAlone, "one worker alone", 100),
                                  Made(Kind::kServers, "striped on 8 servers", 790, 8),
@@ -96,6 +106,16 @@ TEST_CASE("it is said if it hardly matters where the parameters are") {
         "5%, limited by workers' links. Take ring: 780 images/s, 7.80 times one worker alone.");
   choices.push_back(Made(Kind::kOneMaster, "one master, worker 0", 700));
   CHECK_THAT(Rank(choices).sentence, Catch::StartsWith("Take ring "));
+}
+
+TEST_CASE("the config as it is given is not said to be a change of itself") {
+  const Advice advice = Rank({Made(Kind::kAlone, "one worker alone", 100),
+                              Made(Kind::kAsGiven, "as in f", 700, 2, "as it says"),
+                              Made(Kind::kRing, "ring", 300, 0, "INT8")});
+  CHECK(advice.sentence ==
+        "Take one worker alone: 100 images/s. There are no others to exchange with. The config as "
+        "it is would get 700 images/s, 7.00 times as many, but computes something else than SYNC "
+        "in float32.");
 }
 
 TEST_CASE("the config as it is given stands beside the others, and is taken if it is the best") {

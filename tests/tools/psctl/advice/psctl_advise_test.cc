@@ -1,5 +1,6 @@
 // Tests psctl advise as a program.
 
+#include <algorithm>
 #include <catch2/catch.hpp>
 #include <string>
 #include <vector>
@@ -49,6 +50,30 @@ TEST_CASE("psctl advise prints a ranking and a sentence of advice") {
   // Four workers wait for messages for much longer than such a model takes.
   CHECK_THAT(text.output, Contains("Take one worker alone: ") &&
                               Contains("4 workers are slower: ") && Contains("limited by latency"));
+}
+
+TEST_CASE("psctl advise says what it assumes of the links, and messages may take no time") {
+  const auto head = [](const std::string& shards, std::vector<std::string> flags) {
+    const ScratchFolder folder;
+    const std::string file = folder.Write("run.textproto", R"(
+      model { builtin: "mnist_mlp" } partition { scheme: MEMORY_BASED } workers: 1
+      update { policy: SYNC } training { iterations: 1 } data { synthetic {} }
+      compute { profile: "rtx_2080_ti" })" + shards);
+    flags.push_back("--config=" + file);
+    const Result result = Run("advise", flags);
+    const std::string text = result.output.substr(0, result.output.find('\n'));
+    return text.substr(std::min(text.size(), file.size()));
+  };
+  CHECK(head("shard { address: 'a:1' link_gbps: 5 } shard { address: 'b:1' link_gbps: 10 } "
+             "worker_link_gbps: 2",
+             {"--latency_us=0"}) ==
+        ", 1 worker, rtx_2080_ti, batch 32, links of 2 to 10 Gb/s, no latency");
+  const std::string sockets = "shard { address: 'unix:a' } shard { address: 'unix:b' }";
+  CHECK(head(sockets, {}) ==
+        ", 1 worker, rtx_2080_ti, batch 32, links of 10 Gb/s assumed though all are on one host, "
+        "100us a message");
+  CHECK(head(sockets, {"--link_gbps=40"}) ==
+        ", 1 worker, rtx_2080_ti, batch 32, links of 40 Gb/s, 100us a message");
 }
 
 TEST_CASE("psctl advise has all choices as JSON") {

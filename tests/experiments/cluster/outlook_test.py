@@ -1,0 +1,34 @@
+"""The outlook on more workers."""
+
+import unittest
+
+from experiments.cluster import outlook
+from experiments.runs import modes_config
+from tests.experiments import fixture
+
+_CONFIG = """\
+cluster {
+  model { input { channels: 1 height: 1 width: 10 }
+    layer { name: "fc" linear { out_features: 2 } } }
+  workers: 2 shard {} partition { scheme: MEMORY_BASED } update { policy: SYNC }
+  training { batch_size: 32 iterations: 10 }
+  data { idx { images: "a" labels: "b" test_images: "c" test_labels: "d" } }
+}
+mode { name: "ring" topology: RING }
+situation { name: "even" }
+link_gbps: 10
+"""
+
+
+class OutlookTest(unittest.TestCase):
+    def test_each_step_of_a_ring_takes_a_messages_time_to_arrive(self):
+        experiment = modes_config.parse(_CONFIG, "m.textproto")
+        for one in outlook.simulate(experiment, fixture.Programs):
+            steps = 2 * (one.workers - 1)
+            most = one.workers * 32 / (steps * outlook.LATENCY_US * 1e-6)
+            self.assertLessEqual(one.images_per_second, most)
+            self.assertGreater(one.images_per_second, most / 2)
+
+
+if __name__ == "__main__":
+    unittest.main()
