@@ -315,7 +315,10 @@ void Supervisor::Reap(Child* child) {
 void Supervisor::Ended(Child* child, const siginfo_t& info) {
   const std::string& label = child->spec->label;
   const bool exited = info.si_code == CLD_EXITED;
-  const bool too_early = child->kind == Kind::kService && !ending_;
+  const bool is_service = child->kind == Kind::kService;
+  const bool too_early = is_service && !ending_;
+  // One that has just been started again does not take the signal yet.
+  const bool is_ended = is_service && ending_ && !exited && info.si_status == SIGTERM;
   std::string failure = absl::StrCat(label, " ended before the workers were done");
   int exit_code = 1;
   if (!exited) {
@@ -327,7 +330,7 @@ void Supervisor::Ended(Child* child, const siginfo_t& info) {
     exit_code = info.si_status;
     failure = absl::StrCat(label, " failed with exit code ", info.si_status);
   }
-  const bool ended_well = exited && info.si_status == 0 && !too_early;
+  const bool ended_well = is_ended || (exited && info.si_status == 0 && !too_early);
   const absl::Status check = ended_well && !failed_ ? child->spec->check() : absl::OkStatus();
   if (!check.ok()) {
     return FailRun(exit_code, absl::StrCat(label, " ", check.message()), clock_.Now() + kSettling);

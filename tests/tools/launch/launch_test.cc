@@ -204,6 +204,16 @@ TEST_CASE("a shard that fails while it is shut down fails the run") {
   CHECK(run.AllGone());
 }
 
+TEST_CASE("a shard that is told to end before it takes signals has ended well") {
+  Run run;
+  run.ps = "ready; sleep_on";  // killed by SIGTERM
+  Program& launch = run.Start();
+  CHECK(launch.Wait() == 0);
+  INFO(launch.output());
+  CHECK(absl::EndsWith(launch.output(), "[launch] the run succeeded\n"));
+  CHECK(run.AllGone());
+}
+
 TEST_CASE("a process that does not end on SIGTERM is killed, with its children") {
   Run run;
   run.config = "limits { shutdown_seconds: 0.01 }";
