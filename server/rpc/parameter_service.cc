@@ -15,8 +15,10 @@ namespace evenshard {
 
 namespace {
 
-// How many Pulls are permitted besides one for each worker, since all workers pull at the start of
-// a run.
+// How many Pulls of workers are permitted besides one for each, since all workers pull at the start
+// of a run, and one of a host that is lost ends late.
+constexpr int kMore = 8;
+// How many others are permitted.
 constexpr int kReaders = 8;
 // How many Snapshots are permitted. They may wait for the training, so they must not keep workers
 // from their Pulls.
@@ -28,10 +30,15 @@ ParameterService::ParameterService(const Options& options)
     : options_(options),
       attendance_(options.config->workers()),
       pulls_({.name = "Pull",
-              .limit = static_cast<size_t>(options.config->workers() + kReaders),
-              .limit_means = absl::StrCat(": one for each worker and ", kReaders, " more"),
+              .limit = static_cast<size_t>(options.config->workers() + kMore),
+              .limit_means = absl::StrCat(": one for each worker and ", kMore, " more"),
               .patience = absl::Seconds(options.config->proto().limits().exchange_seconds()),
               .clock = options.clock}),
+      readers_({.name = "Pull",
+                .limit = kReaders,
+                .limit_means = " that are not a worker's",
+                .patience = absl::Seconds(options.config->proto().limits().exchange_seconds()),
+                .clock = options.clock}),
       snapshots_({.name = "Snapshot",
                   .limit = kSnapshots,
                   .patience = absl::Seconds(options.config->proto().limits().exchange_seconds()),
@@ -263,12 +270,16 @@ std::vector<std::shared_ptr<ExchangeStream>> ParameterService::Streams() {
 }
 
 WriteReactor* ParameterService::Pull(CallContext* context, const MessageBytes* request) {
+  const absl::StatusOr<PullRequest> pull = ParseMessage<PullRequest>(*request);
+  // In plaintext everybody may be a worker, and only workers say that they are one.
+  const bool is_worker = pull.ok() && pull->has_worker() &&
+                         CallerOf(*context, options_.config->proto().security()).Has(Role::kWorker);
   return PullStream::Start(
-      context, &pulls_,
+      context, is_worker ? &pulls_ : &readers_,
       [&](const std::function<void()>&) -> absl::StatusOr<std::unique_ptr<ChunkSource>> {
-        ASSIGN_OR_RETURN(const PullRequest pull, ParseMessage<PullRequest>(*request));
-        ASSIGN_OR_RETURN(std::shared_ptr<Shard> shard, Find(SlotOf(pull)));
-        return PullSource(std::move(shard), pull);
+        RETURN_IF_ERROR(pull.status());
+        ASSIGN_OR_RETURN(std::shared_ptr<Shard> shard, Find(SlotOf(*pull)));
+        return PullSource(std::move(shard), *pull);
       });
 }
 
