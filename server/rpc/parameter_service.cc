@@ -6,6 +6,7 @@
 #include "common/base/error_kind.h"
 #include "common/base/status_macros.h"
 #include "common/base/text.h"
+#include "common/security/refusal_log.h"
 #include "common/security/rights.h"
 #include "common/wire/exchange_metadata.h"
 #include "common/wire/metadata_number.h"
@@ -98,8 +99,8 @@ UnaryReactor* ParameterService::Join(CallContext* context, const MessageBytes* r
           }
           attendance_.Joined(SlotOf(join).value_or(options_.process), join.worker(), peer);
         } else {
-          spdlog::warn("refused worker {} from {}: {}", join.worker(), peer,
-                       Printable(joined.status().message()));
+          LogRefusal(absl::StrCat("worker ", join.worker(), " from ", peer, ": ",
+                                  Printable(joined.status().message())));
         }
         return joined;
       });

@@ -14,6 +14,7 @@
 #include "absl/strings/str_split.h"
 #include "absl/synchronization/notification.h"
 #include "common/net/pull.h"
+#include "common/security/refusal_log.h"
 #include "grpcpp/generic/generic_stub.h"
 #include "grpcpp/grpcpp.h"
 #include "proto/parameter_server.grpc.pb.h"
@@ -153,7 +154,7 @@ int64_t CountEnded(const std::vector<std::unique_ptr<UnreadPull>>& pulls) {
 size_t CountClientsEnded(const std::string& log) {
   absl::flat_hash_set<std::string> lines;
   for (const absl::string_view line : absl::StrSplit(log, '\n')) {
-    if (absl::StrContains(line, "ended the Pull of ")) lines.emplace(line);
+    if (absl::StrContains(line, "the rest of the Pull of ")) lines.emplace(line);
   }
   return lines.size();
 }
@@ -232,7 +233,8 @@ TEST_CASE("a Pull beyond the bound is refused, naming it, and keeps no worker ou
 }
 
 TEST_CASE("a Pull that nobody reads is ended after limits.exchange_seconds, with the reason") {
-  const PlannedConfig config = MustParse(kConfig, {"limits.exchange_seconds=0.5"});
+  const PlannedConfig config =
+      MustParse(kConfig, {"limits.exchange_seconds=0.5", "limits.strangers.log_lines=1000"});
   const CapturedLog log;
   FakeClock clock;
   const auto server = Server::Start({.config = &config, .shard = 0, .clock = &clock});
@@ -254,11 +256,13 @@ TEST_CASE("a Pull that nobody reads is ended after limits.exchange_seconds, with
                      [](const Chunk&, const ParameterChunk&) { return absl::OkStatus(); });
   };
   CHECK(absl::IsResourceExhausted(pull()));
+  const uint64_t refusals = Refusals();
   // Again and again, since what a connection's buffers take is still being written.
   AwaitTrue([&] {
     clock.Advance(absl::Seconds(1));
     return CountClientsEnded(log.text()) == kMostPulls;
   });
+  CHECK(Refusals() >= refusals + kMostPulls);  // and so the lines have a limit
   AwaitTrue([&] { return pull().ok(); });
 
   // What was on its way when the Pull ended comes first.

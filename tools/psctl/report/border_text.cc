@@ -15,7 +15,7 @@ std::string BorderText(absl::string_view name, ShardStats::Protection protection
   }
   if (refusals > 0) {
     absl::StrAppend(&text, name, " has refused ", FormatCount(refusals),
-                    " calls and connections, which had no right; its log has some of them\n");
+                    " calls and connections; its log has some of them\n");
   }
   const uint64_t closed =
       connections.turned_away() + connections.pushed_out() + connections.timed_out();
