@@ -43,27 +43,30 @@ bool ConnectionGate::IsTooFast(const std::string& host, absl::Time now) {
          (of_host != recent_of_.end() && of_host->second >= std::max(most / 2, 1));
 }
 
-std::deque<ConnectionGate::Unknown>::iterator ConnectionGate::MostTakenFrom() {
+int ConnectionGate::PushOut(Visitors& visitors) {
   std::map<std::string, int> of_host;
   int most = 0;
-  for (const Unknown& each : unknown_) most = std::max(most, ++of_host[each.host]);
-  return absl::c_find_if(unknown_, [&](const Unknown& each) { return of_host[each.host] == most; });
+  for (const Visitor& each : visitors) most = std::max(most, ++of_host[each.host]);
+  const auto goes =
+      absl::c_find_if(visitors, [&](const Visitor& each) { return of_host[each.host] == most; });
+  const int connection = goes->connection;
+  visitors.erase(goes);
+  ++counts_.pushed_out;
+  return connection;
 }
 
 bool ConnectionGate::LetsIn(const std::string& host, absl::Time now) {
-  const int open = static_cast<int>(known_.size() + unknown_.size());
-  if (open < limits_.connections() && !IsShunned(host, now) && !IsTooFast(host, now)) return true;
+  const bool has_place = open() < limits_.connections() || !unknown_.empty();
+  if (has_place && !IsShunned(host, now) && !IsTooFast(host, now)) return true;
   ++counts_.turned_away;
   return false;
 }
 
 std::optional<int> ConnectionGate::Arrive(int connection, const std::string& host, absl::Time now) {
   std::optional<int> pushed_out;
-  if (static_cast<int>(unknown_.size()) >= limits_.handshakes()) {
-    const auto goes = MostTakenFrom();
-    pushed_out = goes->connection;
-    unknown_.erase(goes);
-    ++counts_.pushed_out;
+  if (open() >= limits_.connections() ||
+      static_cast<int>(unknown_.size()) >= limits_.handshakes()) {
+    pushed_out = PushOut(unknown_);
   }
   unknown_.push_back({connection, host, now});
   recent_.emplace_back(now, host);
@@ -72,31 +75,38 @@ std::optional<int> ConnectionGate::Arrive(int connection, const std::string& hos
   return pushed_out;
 }
 
-std::deque<ConnectionGate::Unknown>::iterator ConnectionGate::FindUnknown(int connection) {
-  return absl::c_find_if(unknown_,
-                         [&](const Unknown& each) { return each.connection == connection; });
+ConnectionGate::Visitors::iterator ConnectionGate::Find(Visitors& visitors, int connection) {
+  return absl::c_find_if(visitors,
+                         [&](const Visitor& each) { return each.connection == connection; });
 }
 
-void ConnectionGate::BecomeKnown(int connection) {
-  const auto found = FindUnknown(connection);
-  if (found == unknown_.end()) return;
-  known_.emplace(connection, found->host);
+std::optional<int> ConnectionGate::BecomeKnown(int connection, bool sends_data) {
+  const auto found = Find(unknown_, connection);
+  if (found == unknown_.end()) return std::nullopt;
+  std::optional<int> pushed_out;
+  if (sends_data) {
+    known_.emplace(connection, found->host);
+  } else {
+    const int most = std::max(limits_.connections() / 2, 1);
+    if (static_cast<int>(asking_.size()) >= most) pushed_out = PushOut(asking_);
+    asking_.push_back(*found);
+  }
   unknown_.erase(found);
+  return pushed_out;
 }
 
 void ConnectionGate::End(int connection) {
-  const auto found = FindUnknown(connection);
-  if (found != unknown_.end()) unknown_.erase(found);
+  for (Visitors* visitors : {&asking_, &unknown_}) {
+    const auto found = Find(*visitors, connection);
+    if (found != visitors->end()) visitors->erase(found);
+  }
   known_.erase(connection);
 }
 
 void ConnectionGate::Shun(int connection, absl::Time now) {
-  const auto known = known_.find(connection);
-  const auto unknown = FindUnknown(connection);
-  if (known != known_.end()) {
-    shunned_until_[known->second] = now + kShunned;
-  } else if (unknown != unknown_.end()) {
-    shunned_until_[unknown->host] = now + kShunned;
+  for (Visitors* visitors : {&asking_, &unknown_}) {
+    const auto found = Find(*visitors, connection);
+    if (found != visitors->end()) shunned_until_[found->host] = now + kShunned;
   }
 }
 
@@ -120,7 +130,7 @@ absl::Time ConnectionGate::next_overdue() const {
 
 ConnectionGate::Counts ConnectionGate::counts() const {
   Counts counts = counts_;
-  counts.open = known_.size() + unknown_.size();
+  counts.open = open();
   counts.unknown = unknown_.size();
   return counts;
 }

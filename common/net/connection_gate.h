@@ -19,8 +19,9 @@ Strangers StrangersOf(const ClusterConfig& config);
 
 // Decides which connections to a process may stay (limits.strangers). It knows no sockets: a
 // connection is a number that the caller chooses. A connection is known from its first call on that
-// was allowed; until then it holds one of few places, and only for a while. So whoever opens many
-// gets few, and those who are known stay. Thread-compatible.
+// was allowed; until then it holds one of few places, and only for a while. Those that are known
+// and only ask have half of all places. So whoever opens many gets few, workers and shards that are
+// known stay, and there is room for further ones. Thread-compatible.
 class ConnectionGate {
  public:
   struct Counts {
@@ -39,7 +40,10 @@ class ConnectionGate {
   // The connection comes in. Returns another one that has to go instead, if there are too
   // many; it is not counted as open any more. REQUIRES: LetsIn(host, now).
   std::optional<int> Arrive(int connection, const std::string& host, absl::Time now);
-  void BecomeKnown(int connection);
+  // The first call was allowed. `sends_data`: it is of a worker or a shard; others only ask.
+  // Returns another one that only asks and has to go instead, if those are too many; it is not
+  // counted as open any more.
+  std::optional<int> BecomeKnown(int connection, bool sends_data);
   void End(int connection);
   // For a second nobody comes in from the host of `connection`, which has misbehaved.
   void Shun(int connection, absl::Time now);
@@ -51,23 +55,26 @@ class ConnectionGate {
   Counts counts() const;
 
  private:
-  struct Unknown {
+  struct Visitor {
     int connection;
     std::string host;
     absl::Time since;
   };
+  using Visitors = std::deque<Visitor>;  // the oldest first
 
   bool IsTooFast(const std::string& host, absl::Time now);
   bool IsShunned(const std::string& host, absl::Time now);
-  // The oldest one of the host that has most of them.
-  std::deque<Unknown>::iterator MostTakenFrom();
-  std::deque<Unknown>::iterator FindUnknown(int connection);
+  int open() const { return static_cast<int>(known_.size() + asking_.size() + unknown_.size()); }
+  // Removes the oldest one of the host that has most of them.
+  int PushOut(Visitors& visitors);
+  static Visitors::iterator Find(Visitors& visitors, int connection);
   absl::Duration patience() const { return absl::Seconds(limits_.handshake_seconds()); }
 
   const Strangers limits_;
   Counts counts_;                               // but for `open` and `unknown`
-  std::unordered_map<int, std::string> known_;  // and their hosts
-  std::deque<Unknown> unknown_;                 // the oldest first
+  std::unordered_map<int, std::string> known_;  // that send data, and their hosts
+  Visitors asking_;                             // known, and send none
+  Visitors unknown_;
   std::unordered_map<std::string, absl::Time> shunned_until_;
   // Those that were let in within the last second, and how many of them by host.
   std::deque<std::pair<absl::Time, std::string>> recent_;

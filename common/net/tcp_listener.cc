@@ -232,7 +232,7 @@ void TcpListener::TakeIn(int listening, int connection, const std::string& peer,
     copy_of_[peer] = copy;
     asking_.emplace(copy, now);
     if (const std::optional<int> goes = gate_.Arrive(copy, host, now); goes.has_value()) {
-      Close(*goes, "others need its place (limits.strangers.handshakes)");
+      Close(*goes, "others need its place (limits.strangers)");
     }
   }
   std::move(close_connection).Cancel();
@@ -243,8 +243,10 @@ void TcpListener::BecomeKnown(const std::string& peer, bool sends_data) {
   absl::MutexLock lock(&mutex_);
   const auto copy = copy_of_.find(peer);
   if (copy == copy_of_.end()) return;
-  gate_.BecomeKnown(copy->second);
   if (sends_data) asking_.erase(copy->second);
+  if (const auto goes = gate_.BecomeKnown(copy->second, sends_data); goes.has_value()) {
+    Close(*goes, "others need its place (limits.strangers)");
+  }
 }
 
 void TcpListener::CloseOverdue() {

@@ -4,14 +4,18 @@
 #include <cstdint>
 #include <functional>
 #include <optional>
+#include <string>
 #include <vector>
 
 #include "absl/base/thread_annotations.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
 #include "absl/synchronization/mutex.h"
+#include "absl/time/time.h"
 #include "common/placement/planned_config.h"
 #include "proto/agreement.pb.h"
+#include "proto/view.pb.h"
 
 namespace evenshard {
 
@@ -33,21 +37,29 @@ class AgreementDecider {
   virtual ~AgreementDecider() = default;
 
   // Adopts a view. What was asked in earlier ones is dropped, and their calls end with UNAVAILABLE.
-  void Adopt(uint64_t view);
+  void Adopt(const View& view);
 
   // Takes a report, and calls `answer` once, in this call or a later one, without a lock. Errors:
   //   UNAVAILABLE: the report is of another view, the slot has reported again meanwhile, or that of
   //     End: try again.
   //   INVALID_ARGUMENT: the report cannot be one of this run's.
-  //   those of the result, of the kind RUN_FAILED.
+  //   those of the result, of the kind RUN_FAILED, and INTERNAL of that kind if the slot asks for
+  //   an
+  //     earlier result than the latest, since one of those who gave that is broken or lies.
   void Take(const AgreementReport& report, Answer answer);
+
+  // Warns of slots that have not asked for half of limits.exchange_seconds for what others wait
+  // for. Workers, which wait as well, give up after the whole time. Called every 100 ms or so.
+  void TellMissing(absl::Time now);
 
   // Ends all calls, the present ones and later ones, with `reason`.
   void End(const absl::Status& reason);
 
  protected:
-  // `takes_part`: by slot, whether it has something to ask. The config must outlive the decider.
-  AgreementDecider(const PlannedConfig* config, const std::vector<bool>& takes_part);
+  // `takes_part`: by slot, whether it has something to ask. `what`: is decided, for errors. The
+  // config must outlive the decider.
+  AgreementDecider(const PlannedConfig* config, const std::vector<bool>& takes_part,
+                   absl::string_view what);
 
   // Decides once more on what all slots ask for.
   void DecideAgain();
@@ -74,6 +86,7 @@ class AgreementDecider {
 
  private:
   struct Slot {
+    uint32_t process = 0;           // the primary's
     std::optional<uint64_t> asked;  // for the result of this iteration, in the present view
     uint64_t number = 0;            // of its latest report
     Answer answer;                  // of the call that waits, or null
@@ -84,6 +97,9 @@ class AgreementDecider {
   };
 
   absl::Status Check(const AgreementReport& report) const ABSL_SHARED_LOCKS_REQUIRED(mutex_);
+  // "slot 2 (ps 5)"
+  std::string NameOf(size_t slot) const ABSL_SHARED_LOCKS_REQUIRED(mutex_);
+  absl::StatusOr<AgreementAnswer> ResultFor(size_t slot) const ABSL_SHARED_LOCKS_REQUIRED(mutex_);
   // The iteration that all slots ask for.
   std::optional<uint64_t> AskedByAll() const ABSL_SHARED_LOCKS_REQUIRED(mutex_);
   // Decides if that is due, and moves the calls that can be answered to `due`.
@@ -93,8 +109,14 @@ class AgreementDecider {
   static void Send(const std::vector<Due>& due);
 
   const std::vector<bool> takes_part_;
+  const absl::string_view what_;
   uint64_t view_ ABSL_GUARDED_BY(mutex_) = 0;
   std::vector<Slot> slots_ ABSL_GUARDED_BY(mutex_);
+  // The slot that has reported the latest result; absent if it was decided here.
+  std::optional<uint32_t> claimed_by_ ABSL_GUARDED_BY(mutex_);
+  // The earliest iteration whose result a call waits for, and since when TellMissing has seen that.
+  std::optional<uint64_t> awaited_ ABSL_GUARDED_BY(mutex_);
+  absl::Time awaited_since_ ABSL_GUARDED_BY(mutex_);
   absl::Status ended_ ABSL_GUARDED_BY(mutex_);
 };
 

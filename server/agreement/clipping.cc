@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "absl/strings/str_cat.h"
 #include "common/base/status_macros.h"
 #include "common/optimizer/norm_clipping.h"
 
@@ -38,6 +39,12 @@ bool Clipping::Clips(const Chunk& chunk, uint64_t iteration) const {
 
 absl::Status Clipping::AddSum(const StoredChunk& chunk, bool has_sum, float scale) {
   const uint64_t iteration = chunk.clock().iteration;
+  const std::optional<AgreedNorm> norm = options_.store->agreed_norm();
+  if (norm.has_value() && norm->iteration > iteration) {
+    return absl::InternalError(
+        absl::StrCat("chunk ", chunk.info().id, " needs ", kAgreedNorm, " of iteration ", iteration,
+                     ", and its slot knows that of iteration ", norm->iteration));
+  }
   SquareSum squares;
   if (has_sum) {
     RETURN_IF_ERROR(
@@ -91,7 +98,8 @@ std::optional<uint64_t> Clipping::AskedBy(const AgreementReport& report) const {
 }
 
 std::optional<uint64_t> Clipping::AnsweredBy(const AgreementAnswer& answer) const {
-  return answer.has_latest() ? std::optional(answer.latest().iteration()) : std::nullopt;
+  const bool is_norm = answer.has_latest() && IsNorm(answer.latest().value());
+  return is_norm ? std::optional(answer.latest().iteration()) : std::nullopt;
 }
 
 void Clipping::Learn(const AgreementAnswer& answer) {

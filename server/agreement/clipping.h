@@ -12,6 +12,7 @@
 #include "common/optimizer/square_sum.h"
 #include "common/placement/planned_config.h"
 #include "proto/agreement.pb.h"
+#include "server/agreement/agreed.h"
 #include "server/agreement/agreement_subject.h"
 #include "server/store/parameter_store.h"
 
@@ -46,7 +47,8 @@ class Clipping final : public AgreementSubject {
   bool Clips(const Chunk& chunk, uint64_t iteration) const;
   // All gradients of an iteration are in the chunk's sum, or there is none (`has_sum`). `scale`
   // times the sum is the mean. Called once for each chunk and iteration. Errors: OUT_OF_RANGE as
-  // for StoredChunk::ApplySum.
+  // for StoredChunk::ApplySum; INTERNAL if the norm of a later iteration is known, since then that
+  // of this one never will be.
   absl::Status AddSum(const StoredChunk& chunk, bool has_sum, float scale)
       ABSL_SHARED_LOCKS_REQUIRED(chunk.mutex);
   // By what the mean gradient of an iteration is multiplied (ClipCoefficient). Absent until the
@@ -61,7 +63,7 @@ class Clipping final : public AgreementSubject {
   std::optional<uint64_t> AskedBy(const AgreementReport& report) const override;
   std::optional<uint64_t> AnsweredBy(const AgreementAnswer& answer) const override;
   void Learn(const AgreementAnswer& answer) override;
-  absl::string_view what() const override { return "the norm of the gradient"; }
+  absl::string_view what() const override { return kAgreedNorm; }
 
  private:
   const Options options_;

@@ -5,6 +5,7 @@
 #include "absl/strings/str_cat.h"
 #include "common/base/status_macros.h"
 #include "common/optimizer/norm_clipping.h"
+#include "server/agreement/agreed.h"
 #include "server/agreement/clipping.h"
 
 namespace evenshard {
@@ -21,12 +22,17 @@ std::vector<bool> TakesPart(const PlannedConfig& config) {
 }  // namespace
 
 NormDecider::NormDecider(const PlannedConfig* config)
-    : AgreementDecider(config, TakesPart(*config)),
+    : AgreementDecider(config, TakesPart(*config), kAgreedNorm),
       rule_(NormRuleOf(config->proto().update().clip_global_norm(), config->model())),
       parts_(config->shards()) {}
 
 absl::Status NormDecider::CheckContent(const AgreementReport& report) const {
   const auto limbs = static_cast<int>(SquareSum::Limbs().size());
+  if (report.has_latest() && !IsNorm(report.latest().value())) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("a report of slot ", report.slot(), " with the squared norm ",
+                     report.latest().value(), ", allowed: a finite one from 0"));
+  }
   if (!report.has_part() || report.part().limb_size() == limbs) return absl::OkStatus();
   return absl::InvalidArgumentError(absl::StrCat("a report of slot ", report.slot(), " with ",
                                                  report.part().limb_size(),

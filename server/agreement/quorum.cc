@@ -113,9 +113,8 @@ std::optional<uint64_t> Quorum::AskedBy(const AgreementReport& report) const {
 }
 
 std::optional<uint64_t> Quorum::AnsweredBy(const AgreementAnswer& answer) const {
-  const bool is_whole =
-      answer.has_quorum() && answer.quorum().counted_before_size() == options_.config->workers();
-  return is_whole ? std::optional(answer.quorum().iteration()) : std::nullopt;
+  const bool is_set = answer.has_quorum() && IsSet(answer.quorum(), options_.config->workers());
+  return is_set ? std::optional(answer.quorum().iteration()) : std::nullopt;
 }
 
 void Quorum::Learn(const AgreementAnswer& answer) {

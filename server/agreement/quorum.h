@@ -13,6 +13,7 @@
 #include "common/placement/planned_config.h"
 #include "proto/admin.pb.h"
 #include "proto/agreement.pb.h"
+#include "server/agreement/agreed.h"
 #include "server/agreement/agreement_subject.h"
 #include "server/session/policy_view.h"
 #include "server/session/worker_sets.h"
@@ -67,7 +68,7 @@ class Quorum final : public AgreementSubject {
   std::optional<uint64_t> AskedBy(const AgreementReport& report) const override;
   std::optional<uint64_t> AnsweredBy(const AgreementAnswer& answer) const override;
   void Learn(const AgreementAnswer& answer) override;
-  absl::string_view what() const override { return "the workers whose gradients count"; }
+  absl::string_view what() const override { return kAgreedSet; }
 
  private:
   struct Worker {

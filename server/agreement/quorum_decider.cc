@@ -4,6 +4,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "server/agreement/agreed.h"
 #include "spdlog/spdlog.h"
 
 namespace evenshard {
@@ -21,7 +22,7 @@ std::vector<bool> ByRank(const google::protobuf::RepeatedField<uint32_t>& ranks,
 }  // namespace
 
 QuorumDecider::QuorumDecider(const PlannedConfig* config, const Clock* clock)
-    : AgreementDecider(config, TakesPart(*config)),
+    : AgreementDecider(config, TakesPart(*config), kAgreedSet),
       clock_(clock),
       workers_(config->workers()),
       quorum_(config->proto().update().quorum()),
@@ -39,16 +40,16 @@ std::vector<bool> QuorumDecider::TakesPart(const PlannedConfig& config) {
 absl::Status QuorumDecider::CheckContent(const AgreementReport& report) const {
   const AgreementReport::Quorum& quorum = report.quorum();
   const auto is_rank = [this](uint32_t rank) { return rank < static_cast<uint32_t>(workers_); };
-  const auto& counted = quorum.latest().counted_before();
   if (report.has_quorum() &&
       std::all_of(quorum.arrived().begin(), quorum.arrived().end(), is_rank) &&
       std::all_of(quorum.training().begin(), quorum.training().end(), is_rank) &&
-      (!quorum.has_latest() || counted.size() == workers_)) {
+      (!quorum.has_latest() || IsSet(quorum.latest(), workers_))) {
     return absl::OkStatus();
   }
-  return absl::InvalidArgumentError(absl::StrCat(
-      "a report of slot ", report.slot(),
-      " does not say whose gradients have arrived, allowed: of ", workers_, " workers"));
+  return absl::InvalidArgumentError(absl::StrCat("a report of slot ", report.slot(),
+                                                 " does not say whose gradients have arrived, or "
+                                                 "have counted up to an iteration, allowed: of ",
+                                                 workers_, " workers"));
 }
 
 std::optional<uint64_t> QuorumDecider::TakeContent(const AgreementReport& report) {

@@ -158,7 +158,7 @@ void SlotPrimary::Adopt(const View& view) {
   const absl::StatusOr<SlotPosition> position = shard_->Adopt(view);
   const SlotView& first = view.slot(0);
   for (const Agreement* agreement : Agreements()) {
-    if (agreement->decider != nullptr) agreement->decider->Adopt(view.number());
+    if (agreement->decider != nullptr) agreement->decider->Adopt(view);
     if (agreement->reporter == nullptr) continue;
     agreement->reporter->Adopt(view.number(),
                                first.has_primary() ? std::optional(first.primary()) : std::nullopt);
@@ -206,6 +206,7 @@ void SlotPrimary::Tick() {
   if (checkpointer_ != nullptr) checkpointer_->Tick();
   for (const Agreement* agreement : Agreements()) {
     if (agreement->reporter != nullptr) agreement->reporter->Tick();
+    if (agreement->decider != nullptr) agreement->decider->TellMissing(options_.clock->Now());
   }
   if (timed_ != nullptr) timed_->Tick();
 }

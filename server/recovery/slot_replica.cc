@@ -1,7 +1,6 @@
 #include "server/recovery/slot_replica.h"
 
 #include <algorithm>
-#include <cmath>
 #include <utility>
 
 #include "absl/algorithm/container.h"
@@ -11,6 +10,7 @@
 #include "common/base/status_macros.h"
 #include "common/config/optimizer_arrays.h"
 #include "common/wire/encoding.h"
+#include "server/agreement/agreed.h"
 
 namespace evenshard {
 namespace {
@@ -31,13 +31,30 @@ bool Has(const ChunkClock& clock, const ReplicaChunk& header) {
 
 // The norms that come with a message that has data.
 absl::StatusOr<std::vector<double>> NormsOf(const ReplicaChunk& header, int expected) {
-  const auto is_norm = [](double norm) { return std::isfinite(norm) && norm >= 0; };
-  if (header.norms_size() == expected && absl::c_all_of(header.norms(), is_norm)) {
+  if (header.norms_size() == expected && absl::c_all_of(header.norms(), IsNorm)) {
     return std::vector<double>(header.norms().begin(), header.norms().end());
   }
   return absl::InvalidArgumentError(absl::StrCat(
       "a message about chunk ", header.chunk(), " has the norms ",
       absl::StrJoin(header.norms(), ", "), "; allowed: ", expected, " finite ones from 0"));
+}
+
+// Whether the slots can have agreed on what comes with a message. Nothing is agreed on ahead of any
+// chunk, and a replica that takes the slot over asks for nothing that it knows.
+absl::Status CheckAgreed(const ReplicaChunk& header, int workers) {
+  if (header.has_squared_norm() && !IsNorm(header.squared_norm())) {
+    return absl::InvalidArgumentError(absl::StrCat("a message about chunk ", header.chunk(),
+                                                   " has the squared norm ", header.squared_norm(),
+                                                   ", allowed: a finite one from 0"));
+  }
+  const QuorumSet& set = header.quorum();
+  if (!header.has_quorum() || (IsSet(set, workers) && set.iteration() <= header.iteration())) {
+    return absl::OkStatus();
+  }
+  return absl::InvalidArgumentError(
+      absl::StrCat("a message about chunk ", header.chunk(), " at iteration ", header.iteration(),
+                   " says whose gradients have counted up to iteration ", set.iteration(),
+                   ", allowed: of ", workers, " workers, up to iteration ", header.iteration()));
 }
 
 }  // namespace
@@ -144,6 +161,7 @@ absl::StatusOr<ReplicaReceipt> SlotReplica::Take(uint64_t view, uint64_t primary
   const bool has_norms = !data.empty() && config_.proto().update().max_norm() > 0;
   absl::StatusOr<std::vector<double>> norms = NormsOf(header, has_norms ? config_.workers() : 0);
   RETURN_IF_ERROR(fatal(norms.status()));
+  RETURN_IF_ERROR(fatal(CheckAgreed(header, config_.workers())));
   if (!header.is_state()) {
     RETURN_IF_ERROR(fatal(CheckChange(chunk.info(), header, data)));
   }
@@ -158,7 +176,7 @@ absl::StatusOr<ReplicaReceipt> SlotReplica::Take(uint64_t view, uint64_t primary
       store_->Learn(
           AgreedNorm{.iteration = header.iteration() - 1, .squared = header.squared_norm()});
     }
-    if (header.has_quorum() && header.quorum().counted_before_size() == config_.workers()) {
+    if (header.has_quorum()) {
       store_->Learn(AgreedSet{.iteration = header.quorum().iteration(),
                               .counted_before = {header.quorum().counted_before().begin(),
                                                  header.quorum().counted_before().end()}});

@@ -36,7 +36,8 @@ class SlotReplica {
   //   FAILED_PRECONDITION: the sender is not the primary in the present view.
   //   UNAVAILABLE: the view is newer than the replica's; try again.
   //   INVALID_ARGUMENT: the slot has no such chunk, the data has a wrong length or an unknown
-  //     encoding, or the worker does not go with the update policy.
+  //     encoding, the worker does not go with the update policy, or the slots cannot have agreed on
+  //     the norm or the set of workers.
   //   DATA_LOSS: changes are missing before this one.
   //   OUT_OF_RANGE: the update leaves the range of float32, as it must have at the primary.
   absl::StatusOr<ReplicaReceipt> Take(uint64_t view, uint64_t primary_incarnation,

@@ -6,6 +6,7 @@
 #include "common/base/error_kind.h"
 #include "common/base/status_macros.h"
 #include "common/base/text.h"
+#include "common/security/refusal_log.h"
 #include "common/security/rights.h"
 #include "common/wire/exchange_metadata.h"
 #include "common/wire/metadata_number.h"
@@ -15,8 +16,10 @@ namespace evenshard {
 
 namespace {
 
-// How many Pulls are permitted besides one for each worker, since all workers pull at the start of
-// a run.
+// How many Pulls of workers are permitted besides one for each, since all workers pull at the start
+// of a run, and one of a host that is lost ends late.
+constexpr int kMore = 8;
+// How many others are permitted.
 constexpr int kReaders = 8;
 // How many Snapshots are permitted. They may wait for the training, so they must not keep workers
 // from their Pulls.
@@ -28,10 +31,15 @@ ParameterService::ParameterService(const Options& options)
     : options_(options),
       attendance_(options.config->workers()),
       pulls_({.name = "Pull",
-              .limit = static_cast<size_t>(options.config->workers() + kReaders),
-              .limit_means = absl::StrCat(": one for each worker and ", kReaders, " more"),
+              .limit = static_cast<size_t>(options.config->workers() + kMore),
+              .limit_means = absl::StrCat(": one for each worker and ", kMore, " more"),
               .patience = absl::Seconds(options.config->proto().limits().exchange_seconds()),
               .clock = options.clock}),
+      readers_({.name = "Pull",
+                .limit = kReaders,
+                .limit_means = " that are not a worker's",
+                .patience = absl::Seconds(options.config->proto().limits().exchange_seconds()),
+                .clock = options.clock}),
       snapshots_({.name = "Snapshot",
                   .limit = kSnapshots,
                   .patience = absl::Seconds(options.config->proto().limits().exchange_seconds()),
@@ -91,8 +99,8 @@ UnaryReactor* ParameterService::Join(CallContext* context, const MessageBytes* r
           }
           attendance_.Joined(SlotOf(join).value_or(options_.process), join.worker(), peer);
         } else {
-          spdlog::warn("refused worker {} from {}: {}", join.worker(), peer,
-                       Printable(joined.status().message()));
+          LogRefusal(absl::StrCat("worker ", join.worker(), " from ", peer, ": ",
+                                  Printable(joined.status().message())));
         }
         return joined;
       });
@@ -263,13 +271,17 @@ std::vector<std::shared_ptr<ExchangeStream>> ParameterService::Streams() {
 }
 
 WriteReactor* ParameterService::Pull(CallContext* context, const MessageBytes* request) {
+  const absl::StatusOr<PullRequest> pull = ParseMessage<PullRequest>(*request);
+  absl::Status allowed = pull.status();
+  // Only workers say that they are one.
+  const bool is_worker = pull.ok() && pull->has_worker();
+  if (is_worker) allowed = CheckWorker(*context, pull->worker());
   return PullStream::Start(
-      context, &pulls_,
+      context, is_worker && allowed.ok() ? &pulls_ : &readers_,
       [&](const std::function<void()>&) -> absl::StatusOr<std::unique_ptr<ChunkSource>> {
-        ASSIGN_OR_RETURN(const PullRequest pull, ParseMessage<PullRequest>(*request));
-        if (pull.has_worker()) RETURN_IF_ERROR(CheckWorker(*context, pull.worker()));
-        ASSIGN_OR_RETURN(std::shared_ptr<Shard> shard, Find(SlotOf(pull)));
-        return PullSource(std::move(shard), pull);
+        RETURN_IF_ERROR(allowed);
+        ASSIGN_OR_RETURN(std::shared_ptr<Shard> shard, Find(SlotOf(*pull)));
+        return PullSource(std::move(shard), *pull);
       });
 }
 

@@ -65,6 +65,7 @@ class ParameterService final
   // See OpenPulls::EndUnread.
   void EndUnreadPulls() {
     pulls_.EndUnread();
+    readers_.EndUnread();
     snapshots_.EndUnread();
     states_.EndUnread();
   }
@@ -126,7 +127,8 @@ class ParameterService final
 
   const Options options_;
   AttendanceLog attendance_;
-  OpenPulls pulls_;
+  OpenPulls pulls_;    // of workers, which a reader must not keep from beginning or coming back
+  OpenPulls readers_;  // the other Pulls
   OpenPulls snapshots_;
   OpenPulls states_;
   StateRelay state_relay_;

@@ -5,7 +5,7 @@
 #include "absl/strings/str_cat.h"
 #include "common/base/text.h"
 #include "common/net/status_conversion.h"
-#include "spdlog/spdlog.h"
+#include "common/security/refusal_log.h"
 
 namespace evenshard {
 
@@ -113,8 +113,8 @@ void PullStream::End(const grpc::Status& status) {
 }
 
 void PullStream::Cancel(const absl::Status& reason) {
-  spdlog::warn("ended the {} of {}: {}", open_->name(), Printable(context_->peer()),
-               std::string(reason.message()));
+  LogRefusal(absl::StrCat("the rest of the ", open_->name(), " of ", Printable(context_->peer()),
+                          ": ", reason.message()));
   // Finish would wait for the write under way, which the client does not read. gRPC's interface for
   // C++ can cancel the call but not state a reason.
   grpc_call_cancel_with_status(context_->c_call(), static_cast<grpc_status_code>(reason.raw_code()),

@@ -14,6 +14,7 @@
 #include "absl/strings/str_split.h"
 #include "absl/synchronization/notification.h"
 #include "common/net/pull.h"
+#include "common/security/refusal_log.h"
 #include "grpcpp/generic/generic_stub.h"
 #include "grpcpp/grpcpp.h"
 #include "proto/parameter_server.grpc.pb.h"
@@ -42,7 +43,7 @@ constexpr char kConfig[] = R"(
   compute { backend: EMULATED }
   limits { exchange_seconds: 60 }
 )";
-constexpr int kMostPulls = 2 + 8;  // OpenPulls: one for each worker, and 8
+constexpr int kMostPulls = 8;  // OpenPulls: of those who are no workers
 
 // With a connection of its own. Its window does not grow by gRPC's estimate (BDP probing), so that
 // far less than a shard's parameters are on their way to a client that does not read.
@@ -153,7 +154,7 @@ int64_t CountEnded(const std::vector<std::unique_ptr<UnreadPull>>& pulls) {
 size_t CountClientsEnded(const std::string& log) {
   absl::flat_hash_set<std::string> lines;
   for (const absl::string_view line : absl::StrSplit(log, '\n')) {
-    if (absl::StrContains(line, "ended the Pull of ")) lines.emplace(line);
+    if (absl::StrContains(line, "the rest of the Pull of ")) lines.emplace(line);
   }
   return lines.size();
 }
@@ -199,33 +200,41 @@ TEST_CASE("Pulls that nobody reads cost a shard little, and it gives the memory 
 }
 #endif
 
-TEST_CASE("a Pull beyond the bound is refused, naming it, until another has ended") {
+TEST_CASE("a Pull beyond the bound is refused, naming it, and keeps no worker out") {
   TestCluster cluster(MustParse(kConfig));
   const auto channel = ConnectTo(cluster.addresses()[0]);
+  const auto served = [&] { return cluster.server(0).shard().Stats().pulls(); };
   std::vector<std::unique_ptr<UnreadPull>> pulls;
-  for (int i = 0; i < kMostPulls; ++i) {
+  do {
+    const auto before = served();
     pulls.push_back(std::make_unique<UnreadPull>(channel, cluster.config()));
-    // Served, and so in front of those that follow.
-    AwaitTrue([&] { return cluster.server(0).shard().Stats().pulls() > pulls.size() - 1; });
-  }
-  const grpc::Status refused = UnreadPull(channel, cluster.config()).AwaitEnd();
+    AwaitTrue([&] { return pulls.back()->HasEnded() || served() > before; });
+  } while (!pulls.back()->HasEnded());
+  const grpc::Status refused = pulls.back()->AwaitEnd();
   CHECK(refused.error_code() == grpc::StatusCode::RESOURCE_EXHAUSTED);
+  const absl::StatusOr<std::unique_ptr<Exchange>> exchange = cluster.Connect(0);
+  REQUIRE(exchange.ok());
+  std::vector<float> parameters(cluster.config().model().buffer_size());
+  CHECK((*exchange)->Pull(absl::MakeSpan(parameters)).ok());
   CHECK(refused.error_message() ==
-        "the shard serves 10 Pulls, the most at a time: one for each worker and 8 more; try again "
-        "when another has ended");
-  CHECK(CountEnded(pulls) == 0);
+        "the shard serves 8 Pulls, the most at a time that are not a worker's; try again when "
+        "another has ended");
+  CHECK(pulls.size() == kMostPulls + 1);
+  CHECK(CountEnded(pulls) == 1);
 
-  pulls.pop_back();
+  pulls.clear();
+  const auto reader = ParameterServer::NewStub(channel);
   AwaitTrue([&] {
-    const absl::StatusOr<std::unique_ptr<Exchange>> exchange = cluster.Connect(0);
-    REQUIRE(exchange.ok());
-    std::vector<float> parameters(cluster.config().model().buffer_size());
-    return (*exchange)->Pull(absl::MakeSpan(parameters)).ok();
+    grpc::ClientContext context;
+    return PullShard(reader.get(), &context, cluster.config().plan(), 0,
+                     [](const Chunk&, const ParameterChunk&) { return absl::OkStatus(); })
+        .ok();
   });
 }
 
 TEST_CASE("a Pull that nobody reads is ended after limits.exchange_seconds, with the reason") {
-  const PlannedConfig config = MustParse(kConfig, {"limits.exchange_seconds=0.5"});
+  const PlannedConfig config =
+      MustParse(kConfig, {"limits.exchange_seconds=0.5", "limits.strangers.log_lines=1000"});
   const CapturedLog log;
   FakeClock clock;
   const auto server = Server::Start({.config = &config, .shard = 0, .clock = &clock});
@@ -247,11 +256,13 @@ TEST_CASE("a Pull that nobody reads is ended after limits.exchange_seconds, with
                      [](const Chunk&, const ParameterChunk&) { return absl::OkStatus(); });
   };
   CHECK(absl::IsResourceExhausted(pull()));
+  const uint64_t refusals = Refusals();
   // Again and again, since what a connection's buffers take is still being written.
   AwaitTrue([&] {
     clock.Advance(absl::Seconds(1));
     return CountClientsEnded(log.text()) == kMostPulls;
   });
+  CHECK(Refusals() >= refusals + kMostPulls);  // and so the lines have a limit
   AwaitTrue([&] { return pull().ok(); });
 
   // What was on its way when the Pull ended comes first.

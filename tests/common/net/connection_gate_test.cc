@@ -49,17 +49,43 @@ TEST_CASE("limits that the config leaves out have room for all workers") {
 TEST_CASE("no more connections than allowed are open, known or not") {
   ConnectionGate gate(Limits(3, 100, 100));
   for (int i = 0; i < 3; ++i) CHECK(ComesIn(&gate, i, "a", kStart));
-  gate.BecomeKnown(0);
-  CHECK_FALSE(ComesIn(&gate, 3, "a", kStart));
-  CHECK_FALSE(ComesIn(&gate, 3, "b", kStart));
+  gate.BecomeKnown(0, /*sends_data=*/true);
+  // While one is not known, it goes for another one.
+  CHECK(gate.LetsIn("b", kStart));
+  CHECK(gate.Arrive(3, "b", kStart) == 1);
   CHECK(gate.counts().open == 3);
   CHECK(gate.counts().unknown == 2);
-  CHECK(gate.counts().turned_away == 2);
-  SECTION("one that is known ends") { gate.End(0); }
-  SECTION("one that is not known ends") { gate.End(1); }
-  CHECK(ComesIn(&gate, 3, "b", kStart));
+  for (const int connection : {2, 3}) gate.BecomeKnown(connection, /*sends_data=*/true);
+  CHECK_FALSE(ComesIn(&gate, 4, "a", kStart));
+  CHECK_FALSE(ComesIn(&gate, 4, "b", kStart));
   CHECK(gate.counts().open == 3);
-  CHECK(gate.counts().accepted == 4);
+  CHECK(gate.counts().turned_away == 2);
+  gate.End(0);
+  CHECK(ComesIn(&gate, 4, "b", kStart));
+  CHECK(gate.counts().open == 3);
+  CHECK(gate.counts().accepted == 5);
+}
+
+TEST_CASE("those who only ask have half of the places, and push out themselves") {
+  ConnectionGate gate(Limits(8, 100, 1000));
+  CHECK(ComesIn(&gate, 0, "operator", kStart));
+  CHECK(gate.BecomeKnown(0, /*sends_data=*/false) == std::nullopt);
+  std::vector<int> pushed_out;
+  for (int i = 1; i <= 20; ++i) {
+    CHECK(ComesIn(&gate, i, "reader", kStart));
+    const std::optional<int> goes = gate.BecomeKnown(i, /*sends_data=*/false);
+    if (goes.has_value()) pushed_out.push_back(*goes);
+  }
+  CHECK(gate.counts().open == 4);
+  CHECK(gate.counts().pushed_out == 17);
+  CHECK(pushed_out.front() == 1);
+  CHECK(pushed_out.back() == 17);
+  for (int i = 21; i < 25; ++i) {
+    CHECK(ComesIn(&gate, i, "worker", kStart));
+    CHECK(gate.BecomeKnown(i, /*sends_data=*/true) == std::nullopt);
+  }
+  // Who is in stays in.
+  CHECK_FALSE(ComesIn(&gate, 25, "worker", kStart));
 }
 
 TEST_CASE("a further one takes the place of the oldest of the host that has most") {
@@ -73,7 +99,7 @@ TEST_CASE("a further one takes the place of the oldest of the host that has most
   CHECK(gate.counts().unknown == 4);
   CHECK(gate.counts().pushed_out == 2);
   // Those that are known hold no place.
-  gate.BecomeKnown(0);
+  gate.BecomeKnown(0, /*sends_data=*/true);
   CHECK(gate.Arrive(6, "third", kStart) == std::nullopt);
 }
 
@@ -109,7 +135,7 @@ TEST_CASE("who is not known in time goes") {
   gate.Arrive(1, "a", After(1));
   gate.Arrive(2, "a", After(2));
   CHECK(gate.next_overdue() == After(10));
-  gate.BecomeKnown(0);
+  gate.BecomeKnown(0, /*sends_data=*/true);
   CHECK(gate.next_overdue() == After(11));
   CHECK(gate.TakeOverdue(After(10.9)).empty());
   CHECK(gate.TakeOverdue(After(12)) == std::vector{1, 2});
@@ -122,7 +148,7 @@ TEST_CASE("nobody comes in for a second from a host that has misbehaved") {
   ConnectionGate gate(Limits(100, 100, 100));
   gate.Arrive(0, "bad", kStart);
   gate.Arrive(1, "good", kStart);
-  SECTION("known") { gate.BecomeKnown(0); }
+  SECTION("known") { gate.BecomeKnown(0, /*sends_data=*/false); }
   SECTION("not known") {}
   gate.Shun(0, After(5));
   gate.End(0);
@@ -137,7 +163,7 @@ TEST_CASE("who goes twice, or is known late, changes nothing") {
   gate.Arrive(0, "a", kStart);
   gate.End(0);
   gate.End(0);
-  gate.BecomeKnown(0);
+  gate.BecomeKnown(0, /*sends_data=*/true);
   CHECK(gate.counts().open == 0);
 }
 

@@ -160,6 +160,8 @@ TEST_CASE("who is too much is closed at once, and who is known stays") {
   CHECK(listener->counts().pushed_out == 1);
   listener->BecomeKnown(stays.peer(), /*sends_data=*/true);
   const Client last(listener->port());
+  REQUIRE(Comes([&] { return taker.taken() == 4; }));
+  listener->BecomeKnown(last.peer(), /*sends_data=*/true);
   const Client turned_away(listener->port());
   CHECK(turned_away.IsEnded());
   CHECK(listener->counts().turned_away == 1);
@@ -170,6 +172,25 @@ TEST_CASE("who is too much is closed at once, and who is known stays") {
                                                ": others need its place")));
   CHECK_THAT(log.text(), Contains(absl::StrCat("refused: a connection of ", turned_away.peer(),
                                                ": there are too many")));
+}
+
+TEST_CASE("of those who only ask the oldest one is closed if they are too many") {
+  const CapturedLog log;
+  Strangers limits = Limits();
+  limits.set_connections(2);
+  Taker taker;
+  const auto listener = Started(limits, &taker);
+  const Client first(listener->port());
+  REQUIRE(Comes([&] { return taker.taken() == 1; }));
+  listener->BecomeKnown(first.peer(), /*sends_data=*/false);
+  const Client second(listener->port());
+  REQUIRE(Comes([&] { return taker.taken() == 2; }));
+  listener->BecomeKnown(second.peer(), /*sends_data=*/false);
+  CHECK(first.IsEnded());
+  CHECK(second.IsOpen());
+  CHECK(listener->counts().open == 1);
+  CHECK_THAT(log.text(), Contains(absl::StrCat("refused: a connection of ", first.peer(),
+                                               ": others need its place")));
 }
 
 TEST_CASE("who is not known in time is closed") {

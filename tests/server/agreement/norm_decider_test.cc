@@ -9,6 +9,7 @@
 
 #include "common/base/error_kind.h"
 #include "common/optimizer/norm_clipping.h"
+#include "tests/testing/captured_log.h"
 #include "tests/testing/cluster.h"
 
 namespace evenshard {
@@ -39,6 +40,15 @@ class Fixture {
     report.mutable_latest()->set_iteration(iteration);
     report.mutable_latest()->set_value(norm * norm);
     return report;
+  }
+
+  static View ViewOf(uint64_t number) {
+    View view;
+    view.set_number(number);
+    for (const uint32_t process : {4, 5}) {
+      view.add_slot()->mutable_primary()->set_process(process);
+    }
+    return view;
   }
 
   using Result = std::shared_ptr<std::optional<absl::StatusOr<AgreementAnswer>>>;
@@ -93,7 +103,7 @@ TEST_CASE_METHOD(Fixture, "a report in place of another one ends the first call"
 
 TEST_CASE_METHOD(Fixture,
                  "a new decider takes over what some slot knows, and decides nothing else") {
-  decider.Adopt(7);
+  decider.Adopt(ViewOf(7));
   const Result behind = Take(Part(1, 5, 3, 7));
   CHECK_FALSE(behind->has_value());
   SECTION("it is known already") {
@@ -108,7 +118,7 @@ TEST_CASE_METHOD(Fixture,
 
 TEST_CASE_METHOD(Fixture, "a part of an earlier view counts for nothing") {
   const Result old = Take(Part(1, 0, 3));
-  decider.Adopt(1);
+  decider.Adopt(ViewOf(1));
   CHECK(absl::IsUnavailable(Error(old)));
   CHECK(absl::IsUnavailable(Error(Take(Part(1, 0, 3)))));
   CHECK(absl::IsUnavailable(Error(Take(Part(1, 0, 3, 2)))));
@@ -116,7 +126,7 @@ TEST_CASE_METHOD(Fixture, "a part of an earlier view counts for nothing") {
   CHECK_FALSE(own->has_value());
   Take(Part(1, 0, 30, 1));
   CHECK(Is(own, 0, std::hypot(30, 4)));
-  decider.Adopt(2);
+  decider.Adopt(ViewOf(2));
   CHECK(Is(Take(Part(1, 0, 1, 2)), 0, std::hypot(30, 4)));  // what was decided stays
 }
 
@@ -132,9 +142,59 @@ TEST_CASE_METHOD(Fixture, "what no slot of this run can report is refused") {
   AgreementReport odd = Part(1, 0, 1);
   odd.mutable_part()->mutable_limb()->RemoveLast();
   CHECK(absl::IsInvalidArgument(Error(Take(odd))));
+  for (const double squared : {-1.0, std::nan(""), HUGE_VAL}) {
+    AgreementReport claims = Knowing(Report(1), 0, 1);
+    claims.mutable_latest()->set_value(squared);
+    CHECK(absl::IsInvalidArgument(Error(Take(claims))));
+  }
   AgreementReport other = Part(1, 0, 1);
   other.set_config_fingerprint(1);
   CHECK(KindOf(Error(Take(other))) == ErrorDetail::RUN_FAILED);
+}
+
+TEST_CASE_METHOD(Fixture, "a slot that claims a norm that cannot be there yet is named") {
+  decider.Adopt(ViewOf(7));
+  Take(Knowing(Report(1, 7), 100, 9));
+  const absl::Status error = Error(Take(Part(0, 5, 4, 7)));
+  CHECK(KindOf(error) == ErrorDetail::RUN_FAILED);
+  CHECK(error.message() ==
+        "slot 1 (ps 5) claims to know the norm of the gradient of iteration 100, and slot 0 (ps 4) "
+        "is at iteration 5: one of them is broken or lies");
+}
+
+TEST_CASE_METHOD(Fixture, "a slot that asks for what all have had is named") {
+  for (const uint64_t iteration : {0, 1}) {
+    for (const int slot : {0, 1}) Take(Part(slot, iteration, 1));
+  }
+  CHECK(Error(Take(Part(1, 0, 1))).message() ==
+        "all slots have asked for the norm of the gradient of iteration 1, and slot 1 (ps 1) is at "
+        "iteration 0: one of them is broken or lies");
+}
+
+TEST_CASE_METHOD(Fixture, "the slots that have not asked are told after a time") {
+  const CapturedLog log;
+  const absl::Duration patience = absl::Seconds(config.proto().limits().exchange_seconds()) / 2;
+  absl::Time now = absl::UnixEpoch();
+  const auto passes = [&](absl::Duration time) {
+    now += time;
+    decider.TellMissing(now);
+  };
+  passes(patience);
+  for (const int slot : {0, 1}) Take(Part(slot, 0, 1));
+  passes(patience);
+  passes(patience);
+  const Result waits = Take(Part(0, 1, 1));
+  passes(absl::Seconds(1));
+  Take(Part(1, 100, 1));  // which it cannot have come to
+  passes(patience - absl::Seconds(1));
+  CHECK(log.text().empty());
+  passes(absl::Seconds(1));
+  CHECK_THAT(log.text(),
+             Catch::Contains("for the norm of the gradient of iteration 1, for which these "
+                             "have not asked: slot 1 (ps 1)\n"));
+  const std::string once = log.text();
+  passes(patience - absl::Seconds(1));
+  CHECK(log.text() == once);
 }
 
 TEST_CASE_METHOD(Fixture, "a norm that is too large fails the run, at all slots") {

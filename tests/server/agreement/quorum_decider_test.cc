@@ -42,6 +42,15 @@ class Fixture {
     return report;
   }
 
+  static View ViewOf(uint64_t number) {
+    View view;
+    view.set_number(number);
+    for (const uint32_t process : {4, 5}) {
+      view.add_slot()->mutable_primary()->set_process(process);
+    }
+    return view;
+  }
+
   using Result = std::shared_ptr<std::optional<absl::StatusOr<AgreementAnswer>>>;
   Result Take(const AgreementReport& report) {
     auto result = std::make_shared<std::optional<absl::StatusOr<AgreementAnswer>>>();
@@ -142,7 +151,7 @@ TEST_CASE_METHOD(Fixture, "each decision keeps in which iteration a worker has c
 }
 
 TEST_CASE_METHOD(Fixture, "a slot that knows a set is believed in a new view") {
-  decider.Adopt(2);
+  decider.Adopt(ViewOf(2));
   const Result asks = Take(Asking(0, 5, {0, 1, 2}, 2));
   CHECK_FALSE(asks->has_value());
   const Result knows = Take(Knowing(Report(1, 2), 5, {6, 2, 1, 6}));
@@ -152,7 +161,7 @@ TEST_CASE_METHOD(Fixture, "a slot that knows a set is believed in a new view") {
 
 TEST_CASE_METHOD(Fixture, "a new view needs every slot to ask again") {
   const Result old = Take(Asking(0, 0, kAll));
-  decider.Adopt(1);
+  decider.Adopt(ViewOf(1));
   CHECK(absl::IsUnavailable((*old)->status()));
   CHECK_FALSE(Take(Asking(1, 0, kAll, 1))->has_value());
   CHECK(absl::IsUnavailable((*Take(Asking(0, 0, kAll, 0)))->status()));
@@ -173,6 +182,10 @@ TEST_CASE_METHOD(Fixture, "a report that cannot be one of this run's is refused"
   other.mutable_quorum()->add_arrived(4);
   CHECK(absl::IsInvalidArgument((*Take(other))->status()));
   CHECK(absl::IsInvalidArgument((*Take(Knowing(Report(0), 1, {1, 2})))->status()));
+  // A worker's gradients cannot have counted in a later iteration.
+  CHECK(absl::IsInvalidArgument((*Take(Knowing(Report(0), 1, {0, 1, 2, 3})))->status()));
+  CHECK(absl::IsInvalidArgument((*Take(Knowing(Report(0), 1, {0, 1, 2, UINT64_MAX})))->status()));
+  CHECK((*Take(Knowing(Report(0), 1, {0, 1, 2, 2})))->ok());
   AgreementReport none = Report(0);
   none.clear_quorum();
   CHECK(absl::IsInvalidArgument((*Take(none))->status()));

@@ -271,6 +271,40 @@ TEST_CASE_METHOD(CopyFixture, "a copy takes norms that are whole, finite and not
   CHECK(StateOf(*store).clocks[0].norms == norms);
 }
 
+TEST_CASE_METHOD(CopyFixture, "a copy takes what the slots can have agreed on only") {
+  Start({"update.policy=QUORUM", "update.quorum=1"});
+  const auto with_norm = [this](double squared) {
+    ReplicaMessage message = Change(1, 1);
+    message.header.set_squared_norm(squared);
+    return message;
+  };
+  const auto with_set = [this](uint64_t iteration, const std::vector<uint64_t>& counted_before) {
+    ReplicaMessage message = Change(1, 1);
+    QuorumSet& set = *message.header.mutable_quorum();
+    set.set_iteration(iteration);
+    set.mutable_counted_before()->Add(counted_before.begin(), counted_before.end());
+    return message;
+  };
+  const SlotState initial = StateOf(*store);
+  for (const ReplicaMessage& bad :
+       {with_norm(-1), with_norm(std::nan("")), with_norm(HUGE_VAL), with_set(0, {1}),
+        with_set(0, {1, 2}), with_set(1, {0, UINT64_MAX}), with_set(2, {0, 0})}) {
+    CAPTURE(bad.header.ShortDebugString());
+    const absl::Status refused = Take(bad);
+    CHECK(absl::IsInvalidArgument(refused));
+    CHECK(KindOf(refused) == ErrorDetail::RUN_FAILED);
+  }
+  CHECK(StateOf(*store) == initial);
+  CHECK_FALSE(store->agreed_norm().has_value());
+  CHECK_FALSE(store->agreed_set().has_value());
+  CHECK(Take(with_set(1, {1, 2})).ok());
+  CHECK(store->agreed_set()->iteration == 1);
+  ReplicaMessage next = Change(2, 2);
+  next.header.set_squared_norm(4);
+  CHECK(Take(next).ok());
+  CHECK(store->agreed_norm()->squared == 4);
+}
+
 TEST_CASE_METHOD(CopyFixture, "a state that names a worker is taken as one that names none") {
   Start();
   REQUIRE(Take(Change(1, 1)).ok());

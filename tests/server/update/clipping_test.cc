@@ -158,6 +158,29 @@ TEST_CASE_METHOD(PolicyFixture, "a slot that is taken over in the middle uses th
   CHECK(NormOf(*this, parts[0]) == Approx(std::sqrt(32)));
 }
 
+TEST_CASE_METHOD(PolicyFixture, "an update whose norm was never known fails, and does not wait") {
+  Start(1, {kClip});
+  store->Learn(AgreedNorm{.iteration = 7, .squared = 16});
+  const absl::Status failed = Push(0, 0, 1);
+  CHECK(absl::IsInternal(failed));
+  CHECK(failed.message() == absl::StrCat("chunk ", store->chunks()[0].info().id,
+                                         " needs the norm of the gradient of iteration 0, and its "
+                                         "slot knows that of iteration 7"));
+  CHECK(observer.failure == failed);
+}
+
+TEST_CASE_METHOD(PolicyFixture, "an answer that is no norm answers nothing") {
+  Start(1, {kClip});
+  AgreementAnswer answer;
+  answer.mutable_latest()->set_iteration(3);
+  for (const double squared : {-1.0, std::nan(""), HUGE_VAL}) {
+    answer.mutable_latest()->set_value(squared);
+    CHECK_FALSE(clipping->AnsweredBy(answer).has_value());
+  }
+  answer.mutable_latest()->set_value(0);
+  CHECK(clipping->AnsweredBy(answer) == 3);
+}
+
 TEST_CASE_METHOD(PolicyFixture, "a lost worker's gradients stay in a norm that waits") {
   Start(3, {kClip});
   for (const int rank : {0, 1, 2}) CHECK(Push(rank, 0, 3, 0).ok());

@@ -64,6 +64,18 @@ TEST_CASE_METHOD(Fixture, "an update is the mean of the set that was fixed, at e
   CHECK(last_owner.expired());  // gradients that were dropped are not kept
 }
 
+TEST_CASE_METHOD(Fixture, "an answer in which a later gradient has counted answers nothing") {
+  Begin(2, 1);
+  AgreementAnswer answer;
+  answer.mutable_quorum()->set_iteration(3);
+  answer.mutable_quorum()->add_counted_before(4);
+  CHECK_FALSE(quorum->AnsweredBy(answer).has_value());
+  answer.mutable_quorum()->add_counted_before(5);
+  CHECK_FALSE(quorum->AnsweredBy(answer).has_value());
+  answer.mutable_quorum()->set_counted_before(1, 0);
+  CHECK(quorum->AnsweredBy(answer) == 3);
+}
+
 TEST_CASE_METHOD(Fixture, "a late push is answered as dropped, and so is each repeat of it") {
   Begin(3, 2);
   for (const int rank : {0, 1}) PushAll(rank, 0, 1);

@@ -15,7 +15,7 @@ std::string BorderText(absl::string_view name, ShardStats::Protection protection
   }
   if (refusals > 0) {
     absl::StrAppend(&text, name, " has refused ", FormatCount(refusals),
-                    " calls and connections, which had no right; its log has some of them\n");
+                    " calls and connections; its log has some of them\n");
   }
   const uint64_t closed =
       connections.turned_away() + connections.pushed_out() + connections.timed_out();
@@ -23,7 +23,7 @@ std::string BorderText(absl::string_view name, ShardStats::Protection protection
   absl::StrAppend(&text, name, " has ", FormatCount(connections.open()), " of ",
                   FormatCount(connections.most_open()), " connections, and has closed ",
                   FormatCount(closed),
-                  " of nobody that it knew: ", FormatCount(connections.turned_away()),
+                  " of strangers and readers: ", FormatCount(connections.turned_away()),
                   " of too many, ", FormatCount(connections.pushed_out()), " for others, ",
                   FormatCount(connections.timed_out()), " that were late (limits.strangers)\n");
   return text;

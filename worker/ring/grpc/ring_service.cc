@@ -5,10 +5,10 @@
 #include "absl/strings/str_cat.h"
 #include "common/base/status_macros.h"
 #include "common/base/text.h"
+#include "common/security/refusal_log.h"
 #include "common/security/rights.h"
 #include "common/wire/exchange_metadata.h"
 #include "common/wire/metadata_number.h"
-#include "spdlog/spdlog.h"
 
 namespace evenshard {
 namespace {
@@ -54,7 +54,7 @@ UnaryReactor* RingService::Join(CallContext* context, const MessageBytes* reques
         const absl::Status joined = TakeUp(join);
         if (joined.ok()) return RingJoinResponse();
         const std::string refusal = Printable(joined.message());
-        spdlog::warn("refused worker {} from {}: {}", join.worker(), peer, refusal);
+        LogRefusal(absl::StrCat("worker ", join.worker(), " from ", peer, ": ", refusal));
         absl::MutexLock lock(&mutex_);
         refusal_ = absl::StrCat("worker ", join.worker(), " was refused: ", refusal);
         return joined;

@@ -116,10 +116,9 @@ TEST_CASE("a worker says how it is protected, and which strangers it has met") {
       StatsText(report),
       Contains("worker 0 is insecure: nothing is encrypted, and whoever reaches its port may "
                "do everything\n"
-               "worker 0 has refused 3 calls and connections, which had no right; its log "
-               "has some of them\n"
-               "worker 0 has 5 of 1,000 connections, and has closed 2 of nobody that it "
-               "knew: 0 of too many, 0 for others, 2 that were late (limits.strangers)\n"));
+               "worker 0 has refused 3 calls and connections; its log has some of them\n"
+               "worker 0 has 5 of 1,000 connections, and has closed 2 of strangers and "
+               "readers: 0 of too many, 0 for others, 2 that were late (limits.strangers)\n"));
 }
 
 TEST_CASE("without any answer there are only the reasons") {
