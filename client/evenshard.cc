@@ -174,11 +174,13 @@ namespace {
 
 thread_local std::string message;
 thread_local evenshard_error_kind kind;
+thread_local std::string differing_state;
 
 evenshard_status Report(const absl::Status& status) {
   if (!status.ok()) {
     message = std::string(status.message());
     kind = static_cast<evenshard_error_kind>(evenshard::KindOf(status));
+    differing_state = evenshard::DifferingStateOf(status);
   }
   return static_cast<evenshard_status>(status.code());
 }
@@ -224,6 +226,8 @@ int evenshard_abi(void) { return EVENSHARD_ABI; }
 const char* evenshard_message(void) { return message.c_str(); }
 
 evenshard_error_kind evenshard_last_error_kind(void) { return kind; }
+
+const char* evenshard_differing_state(void) { return differing_state.c_str(); }
 
 evenshard_status evenshard_topology_of(const evenshard_options* options,
                                        evenshard_topology* topology) {

@@ -80,6 +80,10 @@ typedef enum evenshard_error_kind {
 } evenshard_error_kind;
 /* The kind of the error that evenshard_message describes. */
 EVENSHARD_API evenshard_error_kind evenshard_last_error_kind(void);
+/* The name of what was given to evenshard_keep_state and is not the same in all workers, if that is
+ * the error that evenshard_message describes, of at most 256 characters; otherwise "". Valid as
+ * long. */
+EVENSHARD_API const char* evenshard_differing_state(void);
 
 typedef enum evenshard_role {
   EVENSHARD_PARAMETER = 0, /* a gradient is pushed, which goes through the optimizer */

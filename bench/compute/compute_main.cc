@@ -24,7 +24,7 @@
 #include "common/process/log.h"
 #include "common/process/process_setup.h"
 #include "worker/compute/backend.h"
-#include "worker/compute/create_backend.h"
+#include "worker/training/create_backend.h"
 
 namespace evenshard {
 namespace {

@@ -1,34 +1,60 @@
 #include "common/base/error_kind.h"
 
-#include <string>
+#include <utility>
 
 #include "absl/strings/cord.h"
 #include "absl/types/optional.h"
+#include "common/base/text.h"
 
 namespace evenshard {
+namespace {
 
-ErrorDetail::Kind KindOf(const absl::Status& status) {
-  const absl::optional<absl::Cord> payload = status.GetPayload(kErrorDetailUrl);
-  if (!payload.has_value()) return ErrorDetail::OTHER;
+// Of a name, which has to find room in gRPC's metadata, beside the message
+// (common/net/status_conversion.cc). One that is cut has three more.
+constexpr size_t kMaxNameBytes = 253;
+
+ErrorDetail DetailOf(const absl::Status& status) {
   ErrorDetail detail;
-  const bool is_known =
-      detail.ParseFromString(std::string(*payload)) && ErrorDetail::Kind_IsValid(detail.kind());
-  return is_known ? detail.kind() : ErrorDetail::OTHER;
+  const absl::optional<absl::Cord> payload = status.GetPayload(kErrorDetailUrl);
+  if (!payload.has_value() || !detail.ParseFromString(std::string(*payload))) return {};
+  return detail;
 }
 
-absl::Status WithKind(ErrorDetail::Kind kind, absl::Status status) {
-  if (kind == ErrorDetail::OTHER) {
+absl::Status WithDetail(const ErrorDetail& detail, absl::Status status) {
+  const std::string payload = detail.SerializeAsString();
+  if (payload.empty()) {
     status.ErasePayload(kErrorDetailUrl);
   } else {
-    ErrorDetail detail;
-    detail.set_kind(kind);
-    status.SetPayload(kErrorDetailUrl, absl::Cord(detail.SerializeAsString()));
+    status.SetPayload(kErrorDetailUrl, absl::Cord(payload));
   }
   return status;
 }
 
+}  // namespace
+
+ErrorDetail::Kind KindOf(const absl::Status& status) {
+  const ErrorDetail::Kind kind = DetailOf(status).kind();
+  return ErrorDetail::Kind_IsValid(kind) ? kind : ErrorDetail::OTHER;
+}
+
+absl::Status WithKind(ErrorDetail::Kind kind, absl::Status status) {
+  ErrorDetail detail = DetailOf(status);
+  detail.set_kind(kind);
+  return WithDetail(detail, std::move(status));
+}
+
+std::string DifferingStateOf(const absl::Status& status) {
+  return DetailOf(status).differing_state();
+}
+
+absl::Status WithDifferingState(absl::string_view name, absl::Status status) {
+  ErrorDetail detail = DetailOf(status);
+  detail.set_differing_state(Printable(name, kMaxNameBytes));
+  return WithDetail(detail, std::move(status));
+}
+
 absl::Status Reworded(const absl::Status& status, absl::string_view message) {
-  return WithKind(KindOf(status), absl::Status(status.code(), message));
+  return WithDetail(DetailOf(status), absl::Status(status.code(), message));
 }
 
 }  // namespace evenshard

@@ -8,7 +8,7 @@
 
 #include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
-#include "common/config/config_address.h"
+#include "common/base/address.h"
 #include "common/config/config_contract.h"
 #include "common/config/parameter_encodings.h"
 #include "common/config/shard_rates.h"

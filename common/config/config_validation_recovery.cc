@@ -4,7 +4,7 @@
 #include "absl/strings/escaping.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
-#include "common/config/config_address.h"
+#include "common/base/address.h"
 #include "common/config/config_contract.h"
 #include "common/config/config_validation.h"
 #include "common/config/optimizer_arrays.h"

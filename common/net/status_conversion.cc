@@ -2,6 +2,8 @@
 
 #include <string>
 
+#include "absl/strings/cord.h"
+#include "absl/types/optional.h"
 #include "common/base/error_kind.h"
 #include "common/base/text.h"
 #include "common/security/rights.h"
@@ -27,13 +29,11 @@ grpc::Status ToGrpc(const absl::Status& status) {
   details.set_code(status.raw_code());
   details.set_message(Printable(status.message(), kMaxMessageBytes));
   const auto code = static_cast<grpc::StatusCode>(status.raw_code());
-  const ErrorDetail::Kind kind = KindOf(status);
-  if (kind == ErrorDetail::OTHER) return grpc::Status(code, details.message());
-  ErrorDetail error;
-  error.set_kind(kind);
+  const absl::optional<absl::Cord> error = status.GetPayload(kErrorDetailUrl);
+  if (!error.has_value()) return grpc::Status(code, details.message());
   StatusDetails::Detail& detail = *details.add_detail();
   detail.set_type_url(kErrorDetailUrl);
-  detail.set_value(error.SerializeAsString());
+  detail.set_value(std::string(*error));
   return grpc::Status(code, details.message(), details.SerializeAsString());
 }
 
@@ -47,7 +47,7 @@ absl::Status FromGrpc(const grpc::Status& status) {
   for (const StatusDetails::Detail& detail : details.detail()) {
     ErrorDetail error;
     if (detail.type_url() == kErrorDetailUrl && error.ParseFromString(detail.value())) {
-      return WithKind(error.kind(), converted);
+      return WithDifferingState(error.differing_state(), WithKind(error.kind(), converted));
     }
   }
   return converted;

@@ -24,8 +24,8 @@ inline Encoding ParameterEncodingOf(const ExchangeConfig& exchange, const Tensor
   if (tensor.role == TensorRole::kBuffer) return FLOAT32;
   return tensor.type != FLOAT32 ? tensor.type : exchange.parameter_encoding();
 }
-// The encoding of the answers to pushes, but for those to a worker that has not the parameters
-// before the update: those are answered with the parameters.
+// The encoding of the answers to pushes, but for those to a worker that does not have the
+// parameters before the update: those are answered with the parameters.
 inline Encoding AnswerEncodingOf(const ExchangeConfig& exchange, const Tensor& tensor) {
   const bool is_rounded = exchange.has_update_encoding() && tensor.role == TensorRole::kParameter;
   return is_rounded ? exchange.update_encoding() : ParameterEncodingOf(exchange, tensor);

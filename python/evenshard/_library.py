@@ -149,6 +149,7 @@ _TEXTS = ctypes.POINTER(ctypes.c_char_p)
 _PROTOTYPES = {
     "message": (ctypes.c_char_p, []),
     "last_error_kind": (ctypes.c_int, []),
+    "differing_state": (ctypes.c_char_p, []),
     "topology_of": (ctypes.c_int, [ctypes.POINTER(COptions), ctypes.POINTER(ctypes.c_int)]),
     "create": (ctypes.c_int, [ctypes.POINTER(COptions), ctypes.POINTER(_WORKER)]),
     "destroy": (None, [_WORKER]),
@@ -312,4 +313,5 @@ def encoded(text: str | None) -> bytes | None:
 def error(library: ctypes.CDLL, code: int) -> errors.Error:
     """Returns the exception for the last call of this thread that failed, with this status."""
     message = (library.message() or b"").decode("utf-8", "replace")
-    return errors.from_status(code, message, library.last_error_kind())
+    state = (library.differing_state() or b"").decode("utf-8", "replace")
+    return errors.from_status(code, message, library.last_error_kind(), state)

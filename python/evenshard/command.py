@@ -12,7 +12,7 @@ from evenshard import _programs, errors, run
 _USAGE = """\
 usage: evenshard COMMAND ARGUMENT ...
 
-  run       runs a Python script as all workers of a run on this machine, and its shards
+  run       starts the shards and one copy of a script per worker on this machine
   launch    runs a whole cluster by a config on this machine
   ps        a shard
   worker    a worker that trains a model of the config

@@ -8,10 +8,13 @@ from __future__ import annotations
 
 class Error(RuntimeError):
     """The base of all of Evenshard's errors. `status` is the name of gRPC's code for it.
-    `run_has_failed`: the run is over for all its workers, and trying again cannot help."""
+    `run_has_failed`: the run is over for all its workers, and trying again cannot help.
+    `differing_state`: the name of what was registered and is not the same in all workers, if that
+    is the error."""
 
     status = "UNKNOWN"
     run_has_failed = False
+    differing_state = ""
 
     def __init__(self, message: str, status: str | None = None):
         super().__init__(message)
@@ -101,11 +104,14 @@ RUN_FAILED = 1
 WENT_BACK = 2
 
 
-def from_status(code: int, message: str, kind: int = OTHER) -> Error:
-    """Returns the exception for a status of the library and its kind."""
+def from_status(
+    code: int, message: str, kind: int = OTHER, differing_state: str = ""
+) -> Error:
+    """Returns the exception for a status of the library, its kind and the state that differs."""
     status = STATUSES[code] if 0 <= code < len(STATUSES) else "UNKNOWN"
     if kind == WENT_BACK:
         return WentBack(f"{message}; call resume(), and train on from `iteration`", status)
     error = _CLASSES.get(status, Error)(message or status, status)
     error.run_has_failed = kind == RUN_FAILED
+    error.differing_state = differing_state
     return error

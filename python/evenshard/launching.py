@@ -1,4 +1,4 @@
-"""evenshard.launch: a script as all workers of a run on this machine."""
+"""evenshard.launch: starts the shards and one copy of a script per worker on this machine."""
 
 from __future__ import annotations
 

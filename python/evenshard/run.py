@@ -1,4 +1,5 @@
-"""python -m evenshard.run: a script as all workers of a run on this machine, as by torchrun."""
+"""python -m evenshard.run: starts the shards and one copy of a script per worker on this machine,
+as torchrun does."""
 
 from __future__ import annotations
 

@@ -85,8 +85,8 @@ class Quorum final : public AgreementSubject {
 
   // The ranks that the update of iteration_ may wait for.
   std::vector<uint32_t> Training() const ABSL_SHARED_LOCKS_REQUIRED(mutex_);
-  // Who has arrived; absent if those are too few, or their set is known already. If the whole
-  // worker set of the iteration is leaving, nobody may come any more, and none is enough.
+  // The workers that have arrived; absent if those are too few, or their set is known already. If
+  // the whole worker set of the iteration is leaving, nobody may come any more, and none is enough.
   std::optional<std::vector<uint32_t>> Asking() const ABSL_SHARED_LOCKS_REQUIRED(mutex_);
   // Goes on to the pushes of another iteration.
   void Begin(uint64_t iteration) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);

@@ -21,8 +21,8 @@ namespace evenshard {
 // A worker has arrived when every slot has all chunks of its push, so that an update waits for
 // nobody once its set is decided. When as many as update.quorum have arrived, others may follow for
 // a while: update.grace times the average time that the quorum has taken lately since the decision
-// before. Who has arrived by then is the set. If fewer workers than the quorum are left that train,
-// all of them are needed; if the whole worker set of an iteration is lost, none is.
+// before. Those that have arrived by then are the set. If fewer workers than the quorum are left
+// that train, all of them are needed; if the whole worker set of an iteration is lost, none is.
 //
 // Nothing else decides when that time is over: whoever owns the decider calls Tick at due().
 class QuorumDecider final : public AgreementDecider {

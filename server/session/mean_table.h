@@ -42,8 +42,8 @@ class MeanTable {
   // it has finished.
   absl::StatusOr<MeanResponse> Ask(const MeanRequest& request, const std::vector<uint32_t>& ranks);
 
-  // Who waits in a mean before this iteration for a worker that gave it no value, and where:
-  // "worker 0 at train.py:40". Empty if nobody does.
+  // The workers that wait in a mean before this iteration for one that gave it no value, and where
+  // they do: "worker 0 at train.py:40". Empty if nobody does.
   std::string WaitsFor(uint32_t worker, uint64_t iteration) const;
 
   // The workers that wait for a mean before this iteration.

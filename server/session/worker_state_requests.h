@@ -53,7 +53,7 @@ class WorkerStateRequests {
   };
   // `sender` waits in exchange `iteration`, or before it, and has its state.
   Answer Offer(const Sender& sender, uint64_t iteration);
-  // Who sends the state of this ticket.
+  // The sender of the state of this ticket.
   std::optional<Sender> SenderOf(uint64_t ticket) const;
   // Whether somebody still asks with this ticket.
   bool IsAwaited(uint64_t ticket) const;

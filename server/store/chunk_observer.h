@@ -32,8 +32,8 @@ struct ChunkChange {
   Workers workers = {};  // whose pushes were counted, those with `skip` included
 };
 
-// Whoever has to know of each change of a slot's chunks. The methods are called under the chunk's
-// lock. Implementations are thread-safe and must not block.
+// An object that has to know of each change of a slot's chunks. The methods are called under the
+// chunk's lock. Implementations are thread-safe and must not block.
 class ChunkObserver {
  public:
   virtual ~ChunkObserver() = default;

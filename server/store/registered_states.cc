@@ -5,6 +5,7 @@
 
 #include "absl/algorithm/container.h"
 #include "absl/strings/str_cat.h"
+#include "common/base/error_kind.h"
 #include "common/base/text.h"
 
 namespace evenshard {
@@ -14,26 +15,16 @@ std::string Giver(std::optional<uint32_t> worker) {
   return worker.has_value() ? absl::StrCat("worker ", *worker) : "the checkpoint";
 }
 
-// Why two workers' states are not the same, or "".
-std::string Difference(const std::string& giver, const StatesByName& given,
-                       const std::string& other, const StatesByName& kept) {
+// The name of a state that two workers do not have alike, or nullopt.
+std::optional<std::string> Differing(const StatesByName& given, const StatesByName& kept) {
   for (const auto& [name, text] : given) {
     const auto found = kept.find(name);
-    if (found == kept.end()) {
-      return absl::StrCat("\"", Printable(name), "\" is registered by ", giver, " and not by ",
-                          other);
-    }
-    if (found->second != text) {
-      return absl::StrCat("\"", Printable(name), "\" is not the same in ", giver, " and in ",
-                          other);
-    }
+    if (found == kept.end() || found->second != text) return name;
   }
   for (const auto& [name, text] : kept) {
-    if (given.contains(name)) continue;
-    return absl::StrCat("\"", Printable(name), "\" is registered by ", other, " and not by ",
-                        giver);
+    if (!given.contains(name)) return name;
   }
-  return "";
+  return std::nullopt;
 }
 
 }  // namespace
@@ -51,11 +42,20 @@ absl::Status RegisteredStates::Keep(std::optional<uint32_t> worker, uint64_t exc
   const auto [found, is_new] = states_.try_emplace(exchange, Entry{worker, state});
   if (!is_new) {
     const Entry& kept = found->second;
-    const std::string difference = Difference(Giver(worker), state, Giver(kept.worker), kept.state);
-    if (difference.empty()) return absl::OkStatus();
-    return absl::FailedPreconditionError(absl::StrCat(
-        "register_state: ", difference, " before exchange ", exchange,
-        "; allowed: what is the same in all workers, from which any of them can go on"));
+    const std::optional<std::string> name = Differing(state, kept.state);
+    if (!name.has_value()) return absl::OkStatus();
+    const std::string giver = Giver(worker);
+    const std::string other = Giver(kept.worker);
+    const std::string difference =
+        !kept.state.contains(*name) ? absl::StrCat("registered by ", giver, " and not by ", other)
+        : !state.contains(*name)    ? absl::StrCat("registered by ", other, " and not by ", giver)
+                                    : absl::StrCat("not the same in ", giver, " and in ", other);
+    return WithDifferingState(
+        *name, absl::FailedPreconditionError(absl::StrCat(
+                   "register_state: \"", Printable(*name), "\" is ", difference,
+                   " before exchange ", exchange,
+                   "; allowed: what is the same in all workers, from which any of them can go "
+                   "on")));
   }
   // One that comes late goes itself.
   while (states_.size() > kKept) states_.erase(states_.begin());

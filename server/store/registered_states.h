@@ -28,8 +28,8 @@ class RegisteredStates {
   static constexpr size_t kKept = 2;
 
   // `worker` has this before `exchange`; nullopt: a checkpoint has it, and possibly nothing.
-  // Errors: INVALID_ARGUMENT if it is too large; FAILED_PRECONDITION, with the name, if another
-  // worker's differs.
+  // Errors: INVALID_ARGUMENT if it is too large; FAILED_PRECONDITION, with the name
+  // (DifferingStateOf), if another worker's differs.
   absl::Status Keep(std::optional<uint32_t> worker, uint64_t exchange, StatesByName state);
 
   // What is kept for an exchange, or nullopt.

@@ -86,14 +86,14 @@ class SyncPolicy final : public UpdatePolicy {
     std::vector<Pushed> pushed ABSL_GUARDED_BY(chunk->mutex);  // by rank
     int arrived ABSL_GUARDED_BY(chunk->mutex) = 0;             // pushes that have come
     int awaited ABSL_GUARDED_BY(chunk->mutex) = 0;  // those of workers that the update waits for
-    int added ABSL_GUARDED_BY(chunk->mutex) = 0;    // in deterministic order: members of the worker
-                                                    // set that are done with
-    uint32_t newest ABSL_GUARDED_BY(chunk->mutex) = 0;    // the rank of the latest push
-    bool is_whole ABSL_GUARDED_BY(chunk->mutex) = false;  // all of them are in the sum, before
-                                                          // the update is made (clipping)
-    int summed ABSL_GUARDED_BY(chunk->mutex) = 0;         // gradients in the sum
-    int absent ABSL_GUARDED_BY(chunk->mutex) = 0;         // those of zeros, which are not in it
-    double weight ABSL_GUARDED_BY(chunk->mutex) = 0;      // of both
+    // In deterministic order: members of the worker set that are done with.
+    int added ABSL_GUARDED_BY(chunk->mutex) = 0;
+    uint32_t newest ABSL_GUARDED_BY(chunk->mutex) = 0;  // the rank of the latest push
+    // All of them are in the sum, before the update is made (clipping).
+    bool is_whole ABSL_GUARDED_BY(chunk->mutex) = false;
+    int summed ABSL_GUARDED_BY(chunk->mutex) = 0;     // gradients in the sum
+    int absent ABSL_GUARDED_BY(chunk->mutex) = 0;     // those of zeros, which are not in it
+    double weight ABSL_GUARDED_BY(chunk->mutex) = 0;  // of both
     PushedKind kind ABSL_GUARDED_BY(chunk->mutex);
     absl::Time first_arrival ABSL_GUARDED_BY(chunk->mutex);
     // Workers outside an iteration's worker set and, under QUORUM, those that were dropped.

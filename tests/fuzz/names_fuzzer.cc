@@ -11,9 +11,9 @@
 #include <vector>
 
 #include "absl/strings/str_split.h"
+#include "common/base/address.h"
 #include "common/base/text.h"
 #include "common/checkpoint/checkpoint_id.h"
-#include "common/config/config_address.h"
 #include "common/security/identity.h"
 #include "tests/fuzz/fuzzing.h"
 

@@ -25,9 +25,10 @@ def _refusal(call, *arguments):
 class _Failing:
     """A library whose last call has failed."""
 
-    def __init__(self, message, kind):
+    def __init__(self, message, kind, state=b""):
         self.message = lambda: message
         self.last_error_kind = lambda: kind
+        self.differing_state = lambda: state
 
 
 class ErrorsTest(unittest.TestCase):
@@ -47,6 +48,13 @@ class ErrorsTest(unittest.TestCase):
             error = _library.error(_Failing(b"it ended", errors.RUN_FAILED), code)
             self.assertTrue(error.run_has_failed)
             self.assertEqual((str(error), error.status), ("it ended", status))
+            self.assertEqual(error.differing_state, "")
+
+    def test_the_state_that_differs_is_told_beside_the_kind(self):
+        for kind in (errors.OTHER, errors.RUN_FAILED):
+            failing = _Failing(b"it differs", kind, b"the sampler")
+            error = _library.error(failing, errors.STATUSES.index("FAILED_PRECONDITION"))
+            self.assertEqual(error.differing_state, "the sampler")
 
 
 class SeveralTensorsTest(unittest.TestCase):

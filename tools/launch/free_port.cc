@@ -15,7 +15,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
-#include "common/config/config_address.h"
+#include "common/base/address.h"
 
 namespace evenshard {
 namespace {

@@ -59,9 +59,9 @@ Classifier: Topic :: Scientific/Engineering :: Artificial Intelligence
 Requires-Python: >=3.9
 Description-Content-Type: text/markdown
 
-evenshard.Optimizer takes the place of an optimizer of torch.optim. The command `evenshard` runs a
-script as all workers of a run, and starts the shards. The package works without PyTorch too: by
-evenshard.Worker, with arrays of any library.
+evenshard.Optimizer takes the place of an optimizer of torch.optim. The command `evenshard run`
+starts the shards and one copy of a script per worker on this machine. The package works without
+PyTorch too: by evenshard.Worker, with arrays of any library.
 """
 _WHEEL = """\
 Wheel-Version: 1.0

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import ctypes
 import hashlib
-import re
 from collections.abc import Callable, Iterable
 
 import torch
@@ -55,20 +54,20 @@ class GradientExchange(ModelExchange):
         try:
             super().begin(contributes, numbers)
         except errors.FailedPrecondition as error:
-            if f'"{_OPTIONS}" is not the same' in str(error):
+            if error.differing_state == _OPTIONS:
                 raise errors.FailedPrecondition(
                     f"{_OPTIONS} are not the same in all workers, here"
                     f" {'; '.join(self._options())}; allowed: schedules that all follow alike; in"
                     " join() those of a worker without data too, by join(step=FUNCTION) with the"
                     " scheduler in it"
                 ) from error
-            if (found := re.search(rf'"{_COMPARED}(.*?)" is not the same', str(error))) is None:
+            if not error.differing_state.startswith(_COMPARED):
                 raise
             raise errors.FailedPrecondition(
-                f"{found.group(1)}: is not the same in all workers; allowed: changes that all make"
-                " alike, such as a checkpoint that all of them load, or that rank 0 loads before"
-                " evenshard.DistributedOptimizer is made, and steps that come of nothing but the"
-                " gradients that were exchanged"
+                f"{error.differing_state[len(_COMPARED):]}: is not the same in all workers;"
+                " allowed: changes that all make alike, such as a checkpoint that all of them load,"
+                " or that rank 0 loads before evenshard.DistributedOptimizer is made, and steps"
+                " that come of nothing but the gradients that were exchanged"
             ) from error
 
     def _compared(self):

@@ -22,6 +22,21 @@ TEST_CASE("no error has no kind") {
   CHECK(KindOf(absl::OkStatus()) == ErrorDetail::OTHER);
 }
 
+TEST_CASE("the name of a state that differs stays with the error, whatever its kind") {
+  const absl::Status plain = absl::FailedPreconditionError("differs");
+  CHECK(DifferingStateOf(plain).empty());
+  const absl::Status named = WithDifferingState("the sampler", plain);
+  CHECK(KindOf(named) == ErrorDetail::OTHER);
+  for (const absl::Status& status :
+       {named, WithKind(ErrorDetail::RUN_FAILED, named), Reworded(named, "shard 0: differs")}) {
+    CHECK(DifferingStateOf(status) == "the sampler");
+  }
+  CHECK(WithDifferingState("", named) == plain);
+  CHECK(DifferingStateOf(WithDifferingState("a\n" + std::string(300, 'x'), plain)) ==
+        "a\\n" + std::string(250, 'x') + "...");
+  CHECK(WithDifferingState("x", absl::OkStatus()) == absl::OkStatus());
+}
+
 TEST_CASE("another message leaves code and kind") {
   const absl::Status plain = absl::UnavailableError("gone");
   CHECK(Reworded(plain, "shard 1: gone") == absl::UnavailableError("shard 1: gone"));

@@ -25,6 +25,23 @@ TEST_CASE("an error's kind survives the way through gRPC, whatever its message")
   }
 }
 
+TEST_CASE("the name of a state that differs survives the way through gRPC, escaped and cut") {
+  for (const auto kind : {ErrorDetail::OTHER, ErrorDetail::RUN_FAILED}) {
+    const absl::Status status = WithDifferingState(
+        "the sampler", WithKind(kind, absl::FailedPreconditionError("it differs")));
+    CHECK(FromGrpc(ToGrpc(status)) == status);
+  }
+  ErrorDetail forged;
+  forged.set_differing_state("\x1b[2J" + std::string(100'000, 'x'));
+  StatusDetails details;
+  details.add_detail()->set_type_url(kErrorDetailUrl);
+  details.mutable_detail(0)->set_value(forged.SerializeAsString());
+  const std::string name = DifferingStateOf(
+      FromGrpc({grpc::StatusCode::FAILED_PRECONDITION, "gone", details.SerializeAsString()}));
+  CHECK(name.substr(0, 8) == "\\x1b[2Jx");
+  CHECK(name.size() == 256);
+}
+
 TEST_CASE("details are those of google.rpc.Status, and other payloads stay here") {
   absl::Status status = WithKind(ErrorDetail::RUN_FAILED, absl::UnavailableError("gone"));
   status.SetPayload("type.googleapis.com/elsewhere", absl::Cord("secret"));
@@ -52,8 +69,8 @@ TEST_CASE("a peer's details that are of no use leave its error as it is") {
 TEST_CASE("message and details together have room in gRPC's metadata") {
   std::string message;
   for (int i = 0; i < 10'000; ++i) message += "\u00e9";
-  const grpc::Status status =
-      ToGrpc(WithKind(ErrorDetail::RUN_FAILED, absl::UnknownError(message)));
+  const grpc::Status status = ToGrpc(
+      WithDifferingState(message, WithKind(ErrorDetail::RUN_FAILED, absl::UnknownError(message))));
   CHECK(3 * status.error_message().size() + status.error_details().size() * 4 / 3 < 8000);
   CHECK(KindOf(FromGrpc(status)) == ErrorDetail::RUN_FAILED);
 }

@@ -297,7 +297,7 @@ TEST_CASE_METHOD(ReplicatorFixture, "after Stop nothing is sent") {
   CHECK(confirmed.empty());
 }
 
-TEST_CASE_METHOD(ReplicatorFixture, "a copy that should confirm and does not is unreachable") {
+TEST_CASE_METHOD(ReplicatorFixture, "a replica that should confirm and does not is unreachable") {
   Adopt(1, 20, true);
   clock.Advance(absl::Seconds(100));
   replicator->Tick();

@@ -338,7 +338,7 @@ TEST_CASE_METHOD(CopyFixture, "under ASYNC each worker's pushes have an order of
         ChunkClock{.version = 3, .iteration = 0, .next_iteration = {1, 6}, .steps = 3});
 }
 
-TEST_CASE_METHOD(CopyFixture, "a copy that a new primary fills keeps nothing of the old one's") {
+TEST_CASE_METHOD(CopyFixture, "a replica that a new primary fills keeps nothing of the old one's") {
   Start();
   REQUIRE(Take(Change(1, 1)).ok());
   REQUIRE(Take(Change(2, 2)).ok());  // the primary dies before any other process has it

@@ -3,6 +3,8 @@
 #include <catch2/catch.hpp>
 #include <string>
 
+#include "common/base/error_kind.h"
+
 namespace evenshard {
 
 using Catch::Contains;
@@ -30,13 +32,16 @@ TEST_CASE("what one worker has registered is there for another, at that exchange
 TEST_CASE("what is not the same in all workers is named, with both") {
   RegisteredStates states;
   REQUIRE(states.Keep(2, 7, {{"a", "1"}, {"b", "2"}}).ok());
-  const auto [other, message] = GENERATE(table<StatesByName, std::string>({
-      {{{"a", "1"}, {"b", "3"}}, "\"b\" is not the same in worker 0 and in worker 2"},
-      {{{"a", "1"}}, "\"b\" is registered by worker 2 and not by worker 0"},
-      {{{"a", "1"}, {"b", "2"}, {"c", ""}}, "\"c\" is registered by worker 0 and not by worker 2"},
+  const auto [other, name, message] = GENERATE(table<StatesByName, std::string, std::string>({
+      {{{"a", "1"}, {"b", "3"}}, "b", "\"b\" is not the same in worker 0 and in worker 2"},
+      {{{"a", "1"}}, "b", "\"b\" is registered by worker 2 and not by worker 0"},
+      {{{"a", "1"}, {"b", "2"}, {"c", ""}},
+       "c",
+       "\"c\" is registered by worker 0 and not by worker 2"},
   }));
   const absl::Status status = states.Keep(0, 7, other);
   CHECK(absl::IsFailedPrecondition(status));
+  CHECK(DifferingStateOf(status) == name);
   CHECK_THAT(std::string(status.message()), Contains(message + " before exchange 7; allowed: "));
   RegisteredStates restored;
   REQUIRE(restored.Keep(std::nullopt, 7, {{"a", "1"}, {"b", "2"}}).ok());

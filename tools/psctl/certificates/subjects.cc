@@ -4,7 +4,7 @@
 #include <string>
 
 #include "absl/strings/string_view.h"
-#include "common/config/config_address.h"
+#include "common/base/address.h"
 #include "common/security/identity.h"
 
 namespace evenshard {

@@ -53,7 +53,7 @@ Traffic TrafficOf(const PlannedConfig& config, int rank) {
   return traffic;
 }
 
-// What is said of a ring beside its plan.
+// The figures of a ring that are reported beside its plan.
 struct Report {
   std::vector<Traffic> sent;  // by rank
   int64_t most_sent = 0;

@@ -30,8 +30,9 @@ class MeanCalls {
   absl::StatusOr<std::vector<double>> Ask(uint64_t iteration, const std::string& place,
                                           const std::vector<double>& value);
 
-  // Who waits in a mean before exchange `iteration`, to which this worker gave no value, and where:
-  // "worker 0 at train.py:40". Empty if slot 0 knows of nobody. Blocks for half a second at most.
+  // The workers that wait in a mean before exchange `iteration`, to which this worker gave no
+  // value, and where they do: "worker 0 at train.py:40". Empty if slot 0 knows of nobody. Blocks
+  // for half a second at most.
   std::string WhoWaits(uint64_t iteration);
 
   // Forgets what was asked before the run went back, since the same exchanges come again. Not

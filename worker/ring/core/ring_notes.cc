@@ -6,6 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/time.h"
+#include "common/base/error_kind.h"
 #include "common/base/status_macros.h"
 #include "common/base/text.h"
 
@@ -106,9 +107,10 @@ absl::Status CheckSameStates(const std::vector<RingNote>& notes) {
         continue;
       }
       const RingNote& named = i < first.state_size() ? first : note;
-      return absl::FailedPreconditionError(absl::StrCat("\"", Printable(named.state(i).name()),
-                                                        "\" is not the same in worker ",
-                                                        note.origin(), " and in worker 0"));
+      const std::string& name = named.state(i).name();
+      return WithDifferingState(name, absl::FailedPreconditionError(absl::StrCat(
+                                          "\"", Printable(name), "\" is not the same in worker ",
+                                          note.origin(), " and in worker 0")));
     }
   }
   return absl::OkStatus();

@@ -48,7 +48,8 @@ class RingNotes {
 // FAILED_PRECONDITION if they are not of one place in the workers' programs.
 absl::StatusOr<std::vector<double>> MeanOf(const std::vector<RingNote>& notes);
 
-// Errors: FAILED_PRECONDITION, with the name of what is not the same in all notes.
+// Errors: FAILED_PRECONDITION, with the name of what is not the same in all notes
+// (DifferingStateOf).
 absl::Status CheckSameStates(const std::vector<RingNote>& notes);
 
 }  // namespace evenshard

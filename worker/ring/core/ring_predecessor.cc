@@ -3,6 +3,7 @@
 #include <string>
 
 #include "absl/strings/str_cat.h"
+#include "common/base/error_kind.h"
 #include "common/base/text.h"
 #include "common/placement/declaration.h"
 #include "common/wire/chunk_codec.h"
@@ -84,7 +85,9 @@ absl::Status NewsOf(const RingFailure& failure) {
       failure.reason().empty()
           ? absl::StrCat("worker ", failure.worker(), " has ended the run and gives no reason")
           : Printable(failure.reason());
-  return {code == absl::StatusCode::kOk ? absl::StatusCode::kUnknown : code, reason};
+  return WithDifferingState(
+      failure.differing_state(),
+      {code == absl::StatusCode::kOk ? absl::StatusCode::kUnknown : code, reason});
 }
 
 }  // namespace evenshard

@@ -69,6 +69,7 @@ RingFailure RingExchange::FailureMessage(const absl::Status& status) const {
   failure.set_incarnation(incarnation_);
   failure.set_code(static_cast<int>(status.code()));
   failure.set_reason(Printable(status.message()));
+  failure.set_differing_state(DifferingStateOf(status));
   return failure;
 }
 

@@ -86,7 +86,7 @@ class ActedProcess {
   const std::unique_ptr<ViewLink> link_;  // destroyed first, because it calls this object
 };
 
-// A run under an coordinator, whose processes are ActedProcesses.
+// A run under a coordinator, whose processes are ActedProcesses.
 class ActedRun {
  public:
   ActedRun(const ViewCoordinator::Settings& settings, std::unique_ptr<ViewBench> bench)

@@ -186,7 +186,7 @@ TEST_CASE("the coordinator goes away and comes back, and everyone keeps what it 
   CHECK(run[Worker(0)].view().run() == before.run());
 }
 
-TEST_CASE("an coordinator that is not up yet is waited for") {
+TEST_CASE("a coordinator that is not up yet is waited for") {
   const ViewCoordinator::Settings settings = Settings(1, 1, 0);
   ACTED_RUN(run, settings);
   if (!run.bench().CanGoAway()) return;

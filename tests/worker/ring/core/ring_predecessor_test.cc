@@ -3,6 +3,7 @@
 #include <catch2/catch.hpp>
 #include <string>
 
+#include "common/base/error_kind.h"
 #include "common/wire/chunk_codec.h"
 #include "tests/worker/ring/core/ring_of_rounds.h"
 
@@ -103,6 +104,8 @@ TEST_CASE("news of a failure are an error with a reason, whatever they say") {
   failure.set_code(static_cast<int>(absl::StatusCode::kAborted));
   failure.set_reason("it was\ntold to");
   CHECK(NewsOf(failure) == absl::AbortedError("it was\\ntold to"));
+  failure.set_differing_state("the\nsampler");
+  CHECK(DifferingStateOf(NewsOf(failure)) == "the\\nsampler");
 }
 
 }  // namespace evenshard

@@ -11,6 +11,7 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "common/base/error_kind.h"
 #include "common/base/status_macros.h"
 #include "tests/testing/thread_check.h"
 #include "tests/worker/ring/grpc/test_ring.h"
@@ -349,10 +350,11 @@ TEST_CASE("workers that do not do the same end the run") {
             }),
             "worker 1 asks for a mean of 1 values at a.py:1, and worker 0 asks for a mean of 1 "
             "values at b.py:2");
-  CheckEnds(run([&](int rank, RingExchange& exchange) {
-              return exchange.KeepState({{"x", rank == 2 ? "1" : "2"}});
-            }),
-            "\"x\" is not the same in worker 2 and in worker 0");
+  const std::vector<absl::Status> differing = run([&](int rank, RingExchange& exchange) {
+    return exchange.KeepState({{"x", rank == 2 ? "1" : "2"}});
+  });
+  CheckEnds(differing, "\"x\" is not the same in worker 2 and in worker 0");
+  for (const absl::Status& outcome : differing) CHECK(DifferingStateOf(outcome) == "x");
   CheckEnds(run([&](int rank, RingExchange& exchange) {
               return rank == 1 ? exchange.Mean("a.py:1", {1}).status()
                                : Iterate(ring, rank, exchange, all, 1);

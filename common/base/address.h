@@ -1,5 +1,5 @@
-#ifndef EVENSHARD_COMMON_CONFIG_CONFIG_ADDRESS_H_
-#define EVENSHARD_COMMON_CONFIG_CONFIG_ADDRESS_H_
+#ifndef EVENSHARD_COMMON_BASE_ADDRESS_H_
+#define EVENSHARD_COMMON_BASE_ADDRESS_H_
 
 #include <optional>
 #include <string>
@@ -38,4 +38,4 @@ std::vector<AddressField> ListenAddresses(const ClusterConfig& config);
 
 }  // namespace evenshard
 
-#endif  // EVENSHARD_COMMON_CONFIG_CONFIG_ADDRESS_H_
+#endif  // EVENSHARD_COMMON_BASE_ADDRESS_H_

@@ -1,4 +1,4 @@
-#include "common/config/config_address.h"
+#include "common/base/address.h"
 
 #include <arpa/inet.h>
 #include <sys/un.h>

@@ -1,5 +1,5 @@
-#ifndef EVENSHARD_WORKER_COMPUTE_CREATE_BACKEND_H_
-#define EVENSHARD_WORKER_COMPUTE_CREATE_BACKEND_H_
+#ifndef EVENSHARD_WORKER_TRAINING_CREATE_BACKEND_H_
+#define EVENSHARD_WORKER_TRAINING_CREATE_BACKEND_H_
 
 #include <memory>
 
@@ -22,4 +22,4 @@ absl::StatusOr<std::unique_ptr<ComputeBackend>> CreateComputeBackend(const Plann
 
 }  // namespace evenshard
 
-#endif  // EVENSHARD_WORKER_COMPUTE_CREATE_BACKEND_H_
+#endif  // EVENSHARD_WORKER_TRAINING_CREATE_BACKEND_H_

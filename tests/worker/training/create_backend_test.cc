@@ -1,4 +1,4 @@
-#include "worker/compute/create_backend.h"
+#include "worker/training/create_backend.h"
 
 #include <catch2/catch.hpp>
 #include <string>
