@@ -43,9 +43,9 @@ class AgreementDecider {
   //   UNAVAILABLE: the report is of another view, the slot has reported again meanwhile, or that of
   //     End: try again.
   //   INVALID_ARGUMENT: the report cannot be one of this run's.
-  //   those of the result, of the kind RUN_FAILED, and INTERNAL of that kind if the slot asks for
-  //   an
-  //     earlier result than the latest, since one of those who gave that is broken or lies.
+  //   INTERNAL, of the kind RUN_FAILED: the slot asks for an earlier result than the latest, so that
+  //     it, or the slot that claims the latest, is broken or lies.
+  //   Those of the result, of the kind RUN_FAILED.
   void Take(const AgreementReport& report, Answer answer);
 
   // Warns of slots that have not asked for half of limits.exchange_seconds for what others wait

@@ -392,13 +392,15 @@ absl::Status CheckRecovery(const Options& options, const PlannedConfig& config) 
 
 // Refuses a run in which no process could open all its connections.
 absl::Status CheckOpenFiles(const PlannedConfig& config) {
-  const int64_t peers = std::max(config.workers(), config.processes());
-  const int64_t connections = peers * (config.proto().limits().connections() + 1);
-  const std::string& address =
-      config.is_ring() ? config.proto().ring().address(0) : config.process_address(0);
+  const ClusterConfig& proto = config.proto();
+  const int64_t to_each = proto.limits().connections() + 1;
+  const int64_t needed = config.is_ring()
+                             ? to_each + Listener::FilesFor(to_each, proto.ring().address(0), proto)
+                             : std::max(to_each * config.processes(),
+                                        Listener::FilesFor(to_each * config.workers(),
+                                                           config.process_address(0), proto));
   return ReserveOpenFiles(
-      Listener::FilesFor(connections, address, config.proto()),
-      absl::StrCat(config.workers(), " workers and ", config.processes(), " shards"));
+      needed, absl::StrCat(config.workers(), " workers and ", config.processes(), " shards"));
 }
 
 // Every process of the run reads the config, also one that is started again.
