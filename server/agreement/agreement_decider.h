@@ -43,8 +43,8 @@ class AgreementDecider {
   //   UNAVAILABLE: the report is of another view, the slot has reported again meanwhile, or that of
   //     End: try again.
   //   INVALID_ARGUMENT: the report cannot be one of this run's.
-  //   INTERNAL, of the kind RUN_FAILED: the slot asks for an earlier result than the latest, so that
-  //     it, or the slot that claims the latest, is broken or lies.
+  //   INTERNAL, of the kind RUN_FAILED: the slot asks for an earlier result than the latest, so
+  //     that it, or the slot that claims the latest, is broken or lies.
   //   Those of the result, of the kind RUN_FAILED.
   void Take(const AgreementReport& report, Answer answer);
 
