@@ -9,8 +9,8 @@
 namespace evenshard {
 namespace {
 
-// Of a name, which has to find room in gRPC's metadata, beside the message
-// (common/net/status_conversion.cc). One that is cut has three more.
+// A name has to find room in gRPC's metadata, beside the message (common/net/status_conversion.cc).
+// One that is cut has three bytes more.
 constexpr size_t kMaxNameBytes = 253;
 
 ErrorDetail DetailOf(const absl::Status& status) {

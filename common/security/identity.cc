@@ -131,9 +131,17 @@ bool Identity::MayBe(const ProcessName& process) const {
          });
 }
 
+Identity Identity::Nobody(absl::string_view why) {
+  Identity identity;
+  identity.why_nobody_ = std::string(why);
+  return identity;
+}
+
 std::string Identity::ToString() const {
   if (is_anybody_) return "anybody";
-  if (entries_.empty()) return "nobody";
+  if (entries_.empty()) {
+    return why_nobody_.empty() ? "nobody" : absl::StrCat("nobody (", why_nobody_, ")");
+  }
   return absl::StrJoin(entries_, ", ", [](std::string* out, const Entry& entry) {
     absl::StrAppend(
         out, RoleName(entry.role), entry.ranges.empty() ? "" : " ",

@@ -48,7 +48,8 @@ class Identity {
   // those of other runs give nothing. Errors: INVALID_ARGUMENT for one of this run that is none of
   // the four above.
   static absl::StatusOr<Identity> Of(absl::Span<const std::string> uris, absl::string_view run);
-  static Identity Nobody() { return {}; }
+  // `why`: it has no role, for ToString.
+  static Identity Nobody(absl::string_view why);
   // May be every process: whoever reaches one that asks nobody who they are.
   static Identity Anybody();
 
@@ -57,7 +58,7 @@ class Identity {
   // Whether it may be this process; with index -1, any of the role.
   bool MayBe(const ProcessName& process) const;
 
-  // "worker 0-3, operator", or "nobody".
+  // "worker 0-3, operator", or "nobody", with the reason in brackets if there is one.
   std::string ToString() const;
 
  private:
@@ -68,6 +69,7 @@ class Identity {
   static std::optional<Entry> ParseEntry(absl::string_view path);
 
   bool is_anybody_ = false;
+  std::string why_nobody_;
   std::vector<Entry> entries_;
 };
 

@@ -69,9 +69,7 @@ Identity IdentityIn(const grpc::AuthContext* context, const Security& security) 
     uris.emplace_back(uri.data(), uri.size());
   }
   const absl::StatusOr<Identity> identity = Identity::Of(uris, security.run());
-  if (identity.ok()) return *identity;
-  LogRefusal(identity.status().message());
-  return Identity::Nobody();
+  return identity.ok() ? *identity : Identity::Nobody(identity.status().message());
 }
 
 Identity CallerOf(const grpc::ServerContextBase& context, const Security& security) {

@@ -44,6 +44,7 @@ TEST_CASE("names of other runs and other systems give nothing") {
           "spiffe://run/operator", "https://run/operator", "evenshard:/run/operator"});
   for (const Role role : kRoles) CHECK(!identity.Has(role));
   CHECK(identity.ToString() == "nobody");
+  CHECK(Identity::Nobody("it has no role").ToString() == "nobody (it has no role)");
   CHECK(!Of({}).Has(Role::kReader));
   CHECK(Identity::Anybody().MayBe({Role::kShard, 5}));
 }
