@@ -2,13 +2,12 @@
 
 #include <catch2/catch.hpp>
 #include <cmath>
-#include <memory>
-#include <optional>
 #include <string>
 #include <vector>
 
 #include "common/base/error_kind.h"
 #include "common/optimizer/norm_clipping.h"
+#include "tests/server/agreement/decider_calls.h"
 #include "tests/testing/captured_log.h"
 #include "tests/testing/cluster.h"
 
@@ -42,24 +41,7 @@ class Fixture {
     return report;
   }
 
-  static View ViewOf(uint64_t number) {
-    View view;
-    view.set_number(number);
-    for (const uint32_t process : {4, 5}) {
-      view.add_slot()->mutable_primary()->set_process(process);
-    }
-    return view;
-  }
-
-  using Result = std::shared_ptr<std::optional<absl::StatusOr<AgreementAnswer>>>;
-  Result Take(const AgreementReport& report) {
-    auto result = std::make_shared<std::optional<absl::StatusOr<AgreementAnswer>>>();
-    decider.Take(report, [result](const absl::StatusOr<AgreementAnswer>& answer) {
-      REQUIRE_FALSE(result->has_value());  // once
-      *result = answer;
-    });
-    return result;
-  }
+  Result Take(const AgreementReport& report) { return evenshard::Take(decider, report); }
   static bool Is(const Result& result, uint64_t iteration, double norm) {
     REQUIRE(result->has_value());
     REQUIRE((*result)->ok());

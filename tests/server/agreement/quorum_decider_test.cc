@@ -1,11 +1,11 @@
 #include "server/agreement/quorum_decider.h"
 
 #include <catch2/catch.hpp>
-#include <memory>
 #include <optional>
 #include <thread>
 #include <vector>
 
+#include "tests/server/agreement/decider_calls.h"
 #include "tests/testing/await.h"
 #include "tests/testing/cluster.h"
 #include "tests/testing/fake_clock.h"
@@ -42,24 +42,7 @@ class Fixture {
     return report;
   }
 
-  static View ViewOf(uint64_t number) {
-    View view;
-    view.set_number(number);
-    for (const uint32_t process : {4, 5}) {
-      view.add_slot()->mutable_primary()->set_process(process);
-    }
-    return view;
-  }
-
-  using Result = std::shared_ptr<std::optional<absl::StatusOr<AgreementAnswer>>>;
-  Result Take(const AgreementReport& report) {
-    auto result = std::make_shared<std::optional<absl::StatusOr<AgreementAnswer>>>();
-    decider.Take(report, [result](const absl::StatusOr<AgreementAnswer>& answer) {
-      REQUIRE_FALSE(result->has_value());  // once
-      *result = answer;
-    });
-    return result;
-  }
+  Result Take(const AgreementReport& report) { return evenshard::Take(decider, report); }
   // The set that both slots are told, which ask for it.
   std::optional<std::vector<uint32_t>> Decide(uint64_t iteration,
                                               const std::vector<uint32_t>& arrived) {
