@@ -76,7 +76,7 @@ def _train(arguments, experiment, runs, stored, images, programs, folder):
         outcome = f"{seconds:.1f} s to" if seconds is not None else "did not reach"
         progress.end(
             f"{outcome} {experiment.proto.accuracy:g} %, {result['accuracy']:.2f} % at the end,"
-            f" {experiment.link_parts[one.mode] * result['bytes'] / 1e6:,.2f} MB each way"
+            f" {experiment.loads[one.mode].link_part * result['bytes'] / 1e6:,.2f} MB each way"
         )
 
 
@@ -86,7 +86,7 @@ def work(arguments, programs):
     try:
         experiment = modes_config.load(program.from_user(arguments.config))
         runs = _chosen(experiment.runs(), arguments.only)
-        experiment.model_bytes, experiment.link_parts = plans.check_modes(experiment, programs)
+        experiment.model_bytes, experiment.loads = plans.check_modes(experiment, programs)
         images = TestImages(experiment.cluster_config(runs[0], []))
         folder = output_folder.OutputFolder(
             program.from_user(arguments.out),

@@ -62,6 +62,20 @@ class Plan:
     in_step_seconds: float | None
 
 
+@dataclasses.dataclass(frozen=True)
+class Load:
+    """How a mode loads the hosts."""
+
+    # The bytes that pass the busiest host's link each way, for each that a worker sends or
+    # receives.
+    link_part: float
+    # The same bytes over the mean of all hosts' links: 1 if they are alike.
+    link_imbalance: float
+    # The part of the parameters that is at the host with most of them, and so of the optimizer's
+    # state.
+    stored_part: float
+
+
 def load(kind, experiment, runs, programs):
     """Returns the Plan of every cell of `runs`. Raises ConfigError if a config is impossible."""
     cells = list({run.cell: None for run in runs})
@@ -87,9 +101,9 @@ def load(kind, experiment, runs, programs):
 
 def check_modes(experiment, programs):
     """Has `psctl plan` check the config of every mode of a ModesExperiment, in every situation.
-    Returns the bytes of the parameters and the link_parts of the modes. Raises ConfigError, which
-    names the mode."""
-    link_parts = {}
+    Returns the bytes of the parameters and the Load of each mode. Raises ConfigError, which names
+    the mode."""
+    loads = {}
     some = {(one.mode, one.situation): one for one in experiment.runs()}
     with tempfile.TemporaryDirectory() as folder:
         for (mode, _), one in some.items():
@@ -105,9 +119,27 @@ def check_modes(experiment, programs):
                 problem = done.stderr.strip().replace(f"{path}:", "its config, line ")
                 raise ConfigError(experiment.problem(f"mode[{index}]", f"{mode}: {problem}"))
             plan = json.loads(done.stdout)["plans"][0]
-            of_workers = sum(map(sum, _bytes(plan))) / plan["workers"]
-            link_parts[mode] = plan["busiest_link_bytes_each_way"] / of_workers
-    return 4 * plan["parameters"], link_parts
+            loads[mode] = _load(plan, wiring)
+    return 4 * plan["parameters"], loads
+
+
+def _load(plan, wiring):
+    of_workers = sum(map(sum, _bytes(plan)))
+    hosts, passing = wiring.workers, float(of_workers)
+    if not wiring.shards:
+        passing /= 2  # what a worker sends is what another receives
+        stored = [worker["part_bytes"] for worker in plan["ring"]]
+    else:
+        stored = [shard["bytes"] for shard in plan["shards"]]
+        if wiring.colocated:
+            passing *= 1 - 1 / hosts  # a shard and the worker beside it use no link
+        else:
+            hosts += wiring.shards
+    busiest = plan["busiest_link_bytes_each_way"]
+    # Each byte passes the links of two hosts, one way each.
+    return Load(
+        busiest * wiring.workers / of_workers, busiest * hosts / passing, max(stored) / sum(stored)
+    )
 
 
 def _plans(experiment, configs, programs):

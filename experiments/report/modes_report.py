@@ -22,6 +22,7 @@ def write(results, outlooks, charts, command):
         _charts(charts, "accuracy_over_time"),
         _charts(charts, "accuracy_over_bytes"),
         _ends(results),
+        _balance(results),
         _charts(charts, "where_time_goes"),
         _outlook(outlooks),
         "## Files\n\n`results.csv` has a row for each training, `runs/` its config, logs and curve,"
@@ -165,6 +166,20 @@ def _outlook(outlooks):
         f" and {outlook.LATENCY_US} us for each message to arrive."
         " In bold what is fast, within 10 %. An image may teach more or less in another mode: the"
         " tables above have what each learns.\n\n" + report.table(["mode", *header], rows)
+    )
+
+
+def _balance(results):
+    """A table of how evenly the modes load the hosts."""
+    loads = {cell.run.mode: cell.load for cell in results.cells.values()}
+    return "## How evenly the hosts are loaded\n\n" + report.table(
+        ["mode", ">updated at the host with most", ">busiest link over the mean of all links"],
+        [[mode, f"{load.stored_part:.1%}", f"{load.link_imbalance:.2f}"]
+         for mode, load in loads.items()],
+    ) + (
+        "\n\nBy `psctl plan`: the part of the parameters that one host updates, for which it keeps"
+        " the optimizer's state too, and how much more passes the busiest host's link. Workers with"
+        " local steps keep the state of their own optimizer as well."
     )
 
 

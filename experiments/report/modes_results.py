@@ -16,7 +16,8 @@ class Cell:
         accuracy = experiment.proto.accuracy
         self.run = run
         self.results = results
-        self.link_bytes = [experiment.link_parts[run.mode] * each["bytes"] for each in results]
+        self.load = experiment.loads[run.mode]
+        self.link_bytes = [self.load.link_part * each["bytes"] for each in results]
         # Infinite where the accuracy was not reached.
         self.times = [_or_infinite(training.seconds_to(accuracy, each)) for each in results]
         self.seconds = statistics.median(self.times)
@@ -102,7 +103,7 @@ class Results:
             "seconds_to_accuracy": "" if seconds is None else f"{seconds:.3f}",
             "final_accuracy": f"{result['accuracy']:.2f}",
             "busiest_link_bytes_each_way": round(
-                self.experiment.link_parts[one.mode] * result["bytes"]
+                self.experiment.loads[one.mode].link_part * result["bytes"]
             ),
             "iterations": " ".join(map(str, result["iterations"])),
             "images_per_second": f"{_images_per_second(result, batch_size):.1f}",

@@ -49,10 +49,9 @@ class ModesExperiment(config_file.ConfigFile):
     def __init__(self, text, path):
         proto = experiment_pb2.ModesConfig()
         super().__init__(proto, text, path)
-        # The caller fills these in: the bytes of the parameters in float32, and by mode those that
-        # pass the busiest link each way for each that a worker sends or receives.
+        # The caller fills these in: the bytes of the parameters in float32, and plans.Load by mode.
         self.model_bytes = 0
-        self.link_parts = {}
+        self.loads = {}
         self.modes = {mode.name: mode for mode in proto.mode}
         self.situations = {each.name: each for each in proto.situation}
 

@@ -7,6 +7,7 @@ import xml.etree.ElementTree
 
 from experiments.cluster import network, training
 from experiments.cluster.outlook import Outlook
+from experiments.cluster.plans import Load
 from experiments.report import modes_charts, modes_report
 from experiments.report.modes_results import Results
 from experiments.runs import modes_config
@@ -48,7 +49,9 @@ def _result(seconds, situation, mode="SYNC"):
 def _results(keep=lambda one: True):
     experiment = modes_config.parse(_CONFIG, "m.textproto")
     experiment.model_bytes = 4000
-    experiment.link_parts = {"SYNC": 2, "fast": 0.5, "never": 1}
+    experiment.loads = {
+        "SYNC": Load(2, 4, 1), "fast": Load(0.5, 1, 0.125), "never": Load(1, 1.5, 0.5)
+    }
     stored = {
         one: _result(_SECONDS[one.mode][one.seed - 1], one.situation, one.mode)
         for one in reversed(experiment.runs()) if keep(one)
@@ -101,6 +104,7 @@ class ModesReportTest(unittest.TestCase):
         self.assertIn("`the command`", text)
         self.assertIn("| mode | 64, even, 10 Gb/s | 512, even, 10 Gb/s |", text)
         self.assertIn("100 us for each message", text)
+        self.assertIn("| SYNC | 100.0% | 4.00 |\n| fast | 12.5% | 1.00 |", text)
         self.assertIn("| SYNC | 1,000 | **8,000** |", text)
         self.assertIn("| fast | **2,000** | **8,100** |", text)
 
