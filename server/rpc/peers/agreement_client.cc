@@ -29,7 +29,7 @@ AgreementClient::~AgreementClient() {
 
 void AgreementClient::Report(const ProcessId& decider, const AgreementReport& report,
                              AgreementDecider::Answer answer) {
-  const auto call = std::make_shared<Call>();
+  auto call = std::make_shared<Call>();
   call->report = report;
   call->context.set_deadline(
       absl::ToChronoTime(absl::Now() + absl::Seconds(config_.limits().exchange_seconds())));
@@ -47,7 +47,7 @@ void AgreementClient::Report(const ProcessId& decider, const AgreementReport& re
   running_.Add();
   call->stub->async()->Agree(
       &call->context, &call->report, &call->answer,
-      [this, call, place, answer = std::move(answer)](const grpc::Status& status) {
+      [this, call, place, answer = std::move(answer)](const grpc::Status& status) mutable {
         {
           absl::MutexLock lock(&mutex_);
           calls_.erase(place);
@@ -57,6 +57,7 @@ void AgreementClient::Report(const ProcessId& decider, const AgreementReport& re
         } else {
           answer(FromGrpc(status));
         }
+        call.reset();  // and its channel, before the client may end
         running_.Remove();
       });
 }

@@ -82,12 +82,15 @@ void RingExchange::Spread(const absl::Status& failure) {
     RingFailure request;
     RingFailureResponse response;
   };
-  const auto call = std::make_shared<Call>();
+  auto call = std::make_shared<Call>();
   call->context.set_deadline(After(kTellTimeout));
   call->request = FailureMessage(failure);
   telling_.Add();
   stub_->async()->Fail(&call->context, &call->request, &call->response,
-                       [this, call](const grpc::Status&) { telling_.Remove(); });
+                       [this, call](const grpc::Status&) mutable {
+                         call.reset();  // and its channel, before the exchange may end
+                         telling_.Remove();
+                       });
 }
 
 void RingExchange::SpreadFailure() {

@@ -158,14 +158,15 @@ void RingExchange::Pass(RingNote note) {
     RingNote request;
     RingNoteResponse response;
   };
-  const auto call = std::make_shared<Call>();
+  auto call = std::make_shared<Call>();
   call->context.set_deadline(absl::ToChronoTime(absl::Now() + round_->limit()));
   call->request = std::move(note);
   call->request.set_worker(options_.rank);
   call->request.set_incarnation(incarnation_);
   telling_.Add();
   stub_->async()->Tell(&call->context, &call->request, &call->response,
-                       [this, call](const grpc::Status& status) {
+                       [this, call](const grpc::Status& status) mutable {
+                         call.reset();  // and its channel, before the exchange may end
                          if (!status.ok()) NotTold(FromGrpc(status));
                          telling_.Remove();
                        });
