@@ -10,18 +10,12 @@
 #include "common/config/asynchrony.h"
 #include "common/net/channel_options.h"
 #include "common/optimizer/optimizer.h"
-#include "common/security/tls_files.h"
 #include "grpcpp/ext/proto_server_reflection_plugin.h"
 #include "grpcpp/health_check_service_interface.h"
 #include "grpcpp/server_builder.h"
 #include "spdlog/spdlog.h"
 
 namespace evenshard {
-namespace {
-
-constexpr absl::Duration kExpiryPeriod = absl::Hours(6);
-
-}  // namespace
 
 absl::StatusOr<std::unique_ptr<Server>> Server::Start(const Options& options) {
   const bool has_views = options.view_link != nullptr;  // which give spares a role
@@ -201,13 +195,8 @@ void Server::Watch() {
   uint64_t bytes_before = 0;
   const RealClock clock;  // Abseil's waits with a timeout follow the time of day
   absl::Time next_check = clock.Now() + checks;
-  absl::Time next_expiry = clock.Now() + kExpiryPeriod;
   while (clock.SleepUntil(clock.Now() + period, stopping_.get_token())) {
     host_->Tick();
-    if (clock.Now() >= next_expiry) {
-      LogExpiry(options_.config->proto().security());
-      next_expiry += kExpiryPeriod;
-    }
     if (clock.Now() < next_check) continue;
     next_check = clock.Now() + checks;
     uint64_t bytes = 0;

@@ -1,22 +1,82 @@
 """A small run that can be attacked, and attacks in processes of their own."""
 
+import array
+import dataclasses
 import json
 import multiprocessing
+import operator
+import os
 import pathlib
+import re
 import resource
 import socket
+import struct
 import subprocess
 import time
+import typing
 
 from bench.attacks import attacks
 
-# Who attacks, and how.
-_ON_CONNECTIONS = ("connections", "slow_handshakes")
-CASES = {
-    "plaintext": _ON_CONNECTIONS,
-    "stranger": tuple(attacks.ATTACKS),
-    "reader": tuple(name for name in attacks.ATTACKS if name not in _ON_CONNECTIONS),
-}
+
+@dataclasses.dataclass(frozen=True)
+class Case:
+    """Who attacks, how, and a run of which kind."""
+
+    who: str
+    attacks: tuple[str, ...]
+    overrides: tuple[str, ...] = ()
+
+    def run(self, folder):
+        return Run(folder, is_tls=self.who != "plaintext", overrides=self.overrides)
+
+    def require(self, attack, acts, got_through):
+        """Raises AssertionError if the attack did not do what is said of it, and so says nothing
+        of the run: if it was refused, or, of a stranger, was not."""
+        if acts == 0:
+            raise AssertionError(f"{self.who}: {attack}: there was no attack")
+        is_refused = self.who == "stranger" and attack not in _BEFORE_CALLS
+        if is_refused == (got_through > 0):
+            raise AssertionError(
+                f"{self.who}: {attack}: {got_through} got through of {acts}, "
+                f"allowed: {'none' if is_refused else 'some'}"
+            )
+
+
+# What needs no right.
+_BEFORE_CALLS = ("connections", "slow_handshakes", "handshakes")
+_OF_CONNECTIONS = ("connections", "slow_handshakes")
+# Those that take all places of connections need long for that otherwise.
+_IN_HASTE = ("limits.strangers.handshakes_per_second=2000",)
+CASES = (
+    Case("plaintext", _OF_CONNECTIONS),
+    Case("stranger", tuple(name for name in attacks.ATTACKS if name != "known_connections")),
+    Case("reader", tuple(
+        name for name in attacks.ATTACKS if name not in (*_OF_CONNECTIONS, "known_connections")
+    )),
+    Case("reader", ("known_connections",), _IN_HASTE),
+    # The second of two workers, without which the first one goes on.
+    Case("worker", ("half_open_streams", "small_messages", "never_reads"), (
+        "workers=2", "update.policy=ASYNC",
+    )),
+)
+_ATTACKING_RANK = 1
+
+# By which the memory of a ps may grow.
+MOST_BYTES = 64e6
+
+# Every so many parameters are looked at.
+_EACH = 400
+_LEARNING_RATE = 0.01
+
+
+class Parameters(typing.NamedTuple):
+    """Some of a run's parameters, and how many updates each of them has had."""
+
+    values: array.array
+    least_updates: int
+    most_updates: int
+
+
 _CONFIG = """
 model {{
   input {{ channels: 1000 height: 1 width: 1 }}
@@ -28,7 +88,7 @@ compute {{ backend: EMULATED }}
 workers: 1
 partition {{ scheme: MEMORY_BASED }}
 update {{ policy: SYNC }}
-optimizer {{ kind: SGD learning_rate: 0.01 }}
+optimizer {{ kind: SGD learning_rate: {rate} }}
 exchange {{ shared_memory: false }}
 shard {{ address: "127.0.0.1:{port}" }}
 {security}
@@ -53,12 +113,15 @@ class Run:
 
     def __init__(self, folder, is_tls, overrides=()):
         self.is_tls = is_tls
+        self._folder = folder
         self.port = free_port()
         self.keys = folder / "keys"
         self._config = folder / "run.textproto"
         self._overrides = [f"--set={each}" for each in overrides]
         security = _SECURITY.format(keys=self.keys) if is_tls else ""
-        self._config.write_text(_CONFIG.format(port=self.port, security=security))
+        self._config.write_text(
+            _CONFIG.format(port=self.port, rate=_LEARNING_RATE, security=security)
+        )
         if is_tls:
             self.psctl("certificates", f"--out={self.keys}")
         self._log = open(folder / "log", "wb")
@@ -77,8 +140,7 @@ class Run:
 
     def psctl(self, verb, *arguments):
         command = ["tools/psctl/psctl", verb, f"--config={self._config}", *arguments]
-        if verb != "certificates":
-            command += self._overrides
+        command += self._overrides
         done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=60)
         return done.stdout
 
@@ -103,10 +165,52 @@ class Run:
         return 1024 * int(status.partition(kind)[2].split()[0])
 
     def target(self, who, seconds):
-        if who != "reader":
-            return attacks.Target(self.port, seconds, self.is_tls)
-        files = (str(self.keys / f"reader.{kind}") for kind in ("pem", "key"))
-        return attacks.Target(self.port, seconds, self.is_tls, *files)
+        target = attacks.Target(self.port, seconds, self.is_tls, plan=self._plan())
+        if who in ("reader", "worker"):
+            name = "reader" if who == "reader" else f"worker-{_ATTACKING_RANK}"
+            target.certificate, target.key = (
+                str(self.keys / f"{name}.{kind}") for kind in ("pem", "key")
+            )
+            target.iteration = int(self.iterations()) + 1
+        target.rank = _ATTACKING_RANK if who == "worker" else None
+        return target
+
+    def _plan(self):
+        plan = json.loads(self.psctl("plan", "--format=json"))["plans"][0]
+        fingerprints = {key: int(plan[key], 16) for key in plan if key.endswith("_fingerprint")}
+        return fingerprints | {key: plan[key] for key in ("plan_version", "protocol_version")}
+
+    def parameters(self):
+        """Returns the Parameters as they are."""
+        file = self._folder / "saved.safetensors"
+        said = self.psctl("save", f"--out={file}")
+        least = int(re.search(r"after ([\d,]+) (iterations|updates)", said)[1].replace(",", ""))
+        most = least if "iterations" in said else int(self.iterations()) + 1
+        with open(file, "rb") as saved:
+            size = struct.unpack("<Q", saved.read(8))[0]
+            begin, end = json.loads(saved.read(size))["wide/weight"]["data_offsets"]
+            saved.seek(begin, os.SEEK_CUR)
+            values = array.array("f", saved.read(end - begin))
+        return Parameters(values[::_EACH], least, most)
+
+    def require_right(self, before):
+        """Raises AssertionError unless training has come from the Parameters that there were before
+        to those that there are, by updates with the worker's gradient, which is always the same.
+        """
+        now = self.parameters()
+        gradient = array.array("f", [i * _EACH % 17 - 8 for i in range(len(now.values))])
+        for factor in array.array("f", [1e-3, _LEARNING_RATE]):
+            gradient = array.array("f", [each * factor for each in gradient])
+        values, is_right = before.values, [False] * len(now.values)
+        for updates in range(now.most_updates - before.least_updates + 1):
+            if updates >= now.least_updates - before.most_updates:
+                is_right = [*map(_or_equal, is_right, values, now.values)]
+            values = array.array("f", map(operator.sub, values, gradient))
+        if not all(is_right):
+            raise AssertionError(
+                f"{is_right.count(False)} of {len(is_right)} parameters are wrong after "
+                f"{now.least_updates} updates"
+            )
 
     def rate(self, seconds):
         """Returns iterations a second over so many seconds."""
@@ -151,12 +255,22 @@ class Run:
         self.close()
 
 
+def _or_equal(is_right, value, other):
+    return is_right or value == other
+
+
 def _attack(name, target, sender):
     most_files = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
     resource.setrlimit(resource.RLIMIT_NOFILE, (most_files, most_files))
-    acts = attacks.ATTACKS[name](target)
-    used = resource.getrusage(resource.RUSAGE_SELF)
-    sender.send((acts, used.ru_utime + used.ru_stime))
+
+    def begin():
+        used = resource.getrusage(resource.RUSAGE_SELF)
+        sender.send(used.ru_utime + used.ru_stime)
+
+    target.on_begin = begin
+    outcome = attacks.ATTACKS[name](target)
+    begin()
+    sender.send(outcome)
 
 
 class Attack:
@@ -168,9 +282,12 @@ class Attack:
         self._process = fork.Process(target=_attack, args=(name, target, sender), daemon=True)
         self._process.start()
         sender.close()
+        self._cpu_before = self._receiver.recv()  # once it has begun
 
     def end(self):
-        """Waits for its end. Returns how often it has done what it does, and its CPU seconds."""
-        outcome = self._receiver.recv()
+        """Waits for its end. Returns how often it has done what it does, how much of that got
+        through, and its CPU seconds."""
+        cpu_seconds = self._receiver.recv() - self._cpu_before
+        acts, got_through = self._receiver.recv()
         self._process.join()
-        return outcome
+        return acts, got_through, cpu_seconds

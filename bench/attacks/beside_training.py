@@ -17,7 +17,7 @@ import tempfile
 import time
 
 from bench.attacks import attacks
-from bench.attacks.attacked_run import CASES, Attack, Run
+from bench.attacks.attacked_run import CASES, MOST_BYTES, Attack
 
 _PROCESSORS = len(os.sched_getaffinity(0))
 
@@ -25,15 +25,20 @@ _PROCESSORS = len(os.sched_getaffinity(0))
 class Measured:
     """What a run did beside an attack of `seconds`."""
 
-    def __init__(self, run, who, name, seconds):
+    def __init__(self, run, case, name, seconds):
         quiet = [run.rate(seconds / 2)]
+        parameters = run.parameters()
         before = run.resident_bytes()
-        attack = Attack(name, run.target(who, seconds + 1))
+        attack = Attack(name, run.target(case.who, seconds + 1))
         time.sleep(0.5)
         attacked = run.rate(seconds)
-        self.acts, cpu_seconds = attack.end()
+        self.acts, self.got_through, cpu_seconds = attack.end()
         self.grown_bytes = run.peak_bytes() - before
         run.require_alive()
+        run.require_right(parameters)
+        case.require(name, self.acts, self.got_through)
+        if self.grown_bytes > MOST_BYTES:
+            raise AssertionError(f"memory grew by {self.grown_bytes / 1e6:.0f} MB")
         quiet.append(run.rate(seconds / 2))
         self.ratio = attacked / statistics.mean(quiet)
         left = _PROCESSORS - cpu_seconds / (seconds + 1)
@@ -45,29 +50,36 @@ def main():
     parser.add_argument("--seconds", type=float, default=4, help="of each attack")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--attack", choices=attacks.ATTACKS, help="only this one")
+    parser.add_argument("--who", choices={case.who for case in CASES}, help="only of these")
     arguments = parser.parse_args()
     print(f"{'':34}{'for one in quiet':>18}{'per processor left':>20}{'memory':>10}  connections")
-    for who, names in CASES.items():
-        for name in names:
-            if arguments.attack in (None, name):
-                _report(who, name, arguments)
-    return 0
+    failures = []
+    for case in CASES:
+        for name in case.attacks:
+            if arguments.attack not in (None, name) or arguments.who not in (None, case.who):
+                continue
+            try:
+                _report(case, name, arguments)
+            except AssertionError as failure:
+                failures.append(failure)
+                print(f"{case.who}: {name.replace('_', ' ')}: FAILED: {failure}", flush=True)
+    return 1 if failures else 0
 
 
-def _report(who, name, arguments):
-    is_tls = who != "plaintext"
-    with tempfile.TemporaryDirectory() as folder, Run(pathlib.Path(folder), is_tls) as run:
+def _report(case, name, arguments):
+    with tempfile.TemporaryDirectory() as folder, case.run(pathlib.Path(folder)) as run:
         run.await_start()
-        rounds = [Measured(run, who, name, arguments.seconds) for _ in range(arguments.rounds)]
+        rounds = [Measured(run, case, name, arguments.seconds) for _ in range(arguments.rounds)]
         counts = run.stats()["connections"]
     ratios = sorted(each.ratio_per_processor for each in rounds)
-    label = f"{who}: {name.replace('_', ' ')}"
+    label = f"{case.who}: {name.replace('_', ' ')}"
     print(
         f"{label:34}{statistics.median(each.ratio for each in rounds):18.2f}"
         f"{f'{statistics.median(ratios):.2f} ({ratios[0]:.2f}-{ratios[-1]:.2f})':>20}"
         f"{max(each.grown_bytes for each in rounds) / 1e6:7.0f} MB  "
         + ", ".join(f"{key} {value}" for key, value in counts.items() if "most" not in key)
-        + f"; {statistics.median(each.acts for each in rounds):.0f} times",
+        + f"; {statistics.median(each.acts for each in rounds):.0f} times, "
+        f"{statistics.median(each.got_through for each in rounds):.0f} got through at a time",
         flush=True,
     )
 

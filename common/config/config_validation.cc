@@ -298,6 +298,7 @@ void ValidateStrangers(const Strangers& limits, FieldProblems* problems) {
   // A worker has several calls at a time on its connection for calls.
   problems->RequireRange("limits.strangers.streams", limits.streams(), 8, 1000);
   problems->RequireRange("limits.strangers.header_bytes", limits.header_bytes(), 1024, 1 << 20);
+  problems->RequireRange("limits.strangers.readers", limits.readers(), 1, kMost);
   problems->RequireRange("limits.strangers.log_lines", limits.log_lines(), 0, kMost);
 }
 

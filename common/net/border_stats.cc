@@ -21,6 +21,9 @@ ShardStats::Connections ConnectionStats(const ConnectionGate::Counts& counts,
   connections.set_turned_away(counts.turned_away);
   connections.set_pushed_out(counts.pushed_out);
   connections.set_timed_out(counts.timed_out);
+  connections.set_readers(counts.readers);
+  connections.set_most_readers(MostReaders(limits));
+  connections.set_loud(counts.loud);
   return connections;
 }
 

@@ -32,6 +32,10 @@ Strangers StrangersOf(const ClusterConfig& config) {
   return limits;
 }
 
+int MostReaders(const Strangers& limits) {
+  return std::min(limits.readers(), std::max(limits.connections() / 2, 1));
+}
+
 bool ConnectionGate::IsTooFast(const std::string& host, absl::Time now) {
   for (; !recent_.empty() && now - recent_.front().first >= absl::Seconds(1); recent_.pop_front()) {
     const auto of_host = recent_of_.find(recent_.front().second);
@@ -87,8 +91,7 @@ std::optional<int> ConnectionGate::BecomeKnown(int connection, bool sends_data) 
   if (sends_data) {
     known_.emplace(connection, found->host);
   } else {
-    const int most = std::max(limits_.connections() / 2, 1);
-    if (static_cast<int>(asking_.size()) >= most) pushed_out = PushOut(asking_);
+    if (static_cast<int>(asking_.size()) >= MostReaders(limits_)) pushed_out = PushOut(asking_);
     asking_.push_back(*found);
   }
   unknown_.erase(found);
@@ -104,6 +107,7 @@ void ConnectionGate::End(int connection) {
 }
 
 void ConnectionGate::Shun(int connection, absl::Time now) {
+  ++counts_.loud;
   for (Visitors* visitors : {&asking_, &unknown_}) {
     const auto found = Find(*visitors, connection);
     if (found != visitors->end()) shunned_until_[found->host] = now + kShunned;
@@ -132,6 +136,7 @@ ConnectionGate::Counts ConnectionGate::counts() const {
   Counts counts = counts_;
   counts.open = open();
   counts.unknown = unknown_.size();
+  counts.readers = asking_.size();
   return counts;
 }
 

@@ -16,11 +16,13 @@ namespace evenshard {
 
 // The limits of a run, with those that the config leaves out.
 Strangers StrangersOf(const ClusterConfig& config);
+// How many connections may be of those who only ask.
+int MostReaders(const Strangers& limits);
 
 // Decides which connections to a process may stay (limits.strangers). It knows no sockets: a
 // connection is a number that the caller chooses. A connection is known from its first call on that
 // was allowed; until then it holds one of few places, and only for a while. Those that are known
-// and only ask have half of all places. So whoever opens many gets few, workers and shards that are
+// and only ask have few places too. So whoever opens many gets few, workers and shards that are
 // known stay, and there is room for further ones. Thread-compatible.
 class ConnectionGate {
  public:
@@ -31,6 +33,8 @@ class ConnectionGate {
     uint64_t turned_away = 0;
     uint64_t pushed_out = 0;
     uint64_t timed_out = 0;
+    uint64_t readers = 0;  // of those that are open
+    uint64_t loud = 0;
   };
 
   explicit ConnectionGate(Strangers limits) : limits_(std::move(limits)) {}
@@ -45,7 +49,7 @@ class ConnectionGate {
   // counted as open any more.
   std::optional<int> BecomeKnown(int connection, bool sends_data);
   void End(int connection);
-  // For a second nobody comes in from the host of `connection`, which has misbehaved.
+  // For a second nobody comes in from the host of `connection`, which has sent too much.
   void Shun(int connection, absl::Time now);
   // Those that were not known in time. They are not counted as open any more.
   std::vector<int> TakeOverdue(absl::Time now);
@@ -71,7 +75,7 @@ class ConnectionGate {
   absl::Duration patience() const { return absl::Seconds(limits_.handshake_seconds()); }
 
   const Strangers limits_;
-  Counts counts_;                               // but for `open` and `unknown`
+  Counts counts_;                               // but for those of connections that are open
   std::unordered_map<int, std::string> known_;  // that send data, and their hosts
   Visitors asking_;                             // known, and send none
   Visitors unknown_;

@@ -14,8 +14,10 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/synchronization/mutex.h"
+#include "absl/time/time.h"
 #include "common/base/address.h"
 #include "common/base/text.h"
+#include "common/security/expiry_watch.h"
 #include "common/security/refusal_log.h"
 #include "common/security/rights.h"
 #include "common/security/tls_files.h"
@@ -32,18 +34,20 @@ using grpc::experimental::FileWatcherCertificateProvider;
 using grpc::experimental::TlsCustomVerificationCheckRequest;
 
 constexpr int kRereadSeconds = 5;
+constexpr absl::Duration kExpiryPeriod = absl::Hours(6);
 
 bool UsesTls(const Security& security, absl::string_view address) {
   return !security.certificate().empty() && !absl::StartsWith(address, "unix:");
 }
 
-// What gRPC reads the files with, by a thread of its own, which all connections of a process share.
-// It stays until the process ends.
+// What gRPC reads the files with, by a thread of its own, which all connections of a process share,
+// and what tells that the certificate ends soon. They stay until the process ends.
 std::shared_ptr<CertificateProviderInterface> ProviderOf(const Security& security) {
   using Files = std::tuple<std::string, std::string, std::string>;
   struct Providers {
     absl::Mutex mutex;
     std::map<Files, std::shared_ptr<CertificateProviderInterface>> by_files ABSL_GUARDED_BY(mutex);
+    std::vector<std::shared_ptr<ExpiryWatch>> watches ABSL_GUARDED_BY(mutex);
   };
   static auto* const providers = new Providers;
   absl::MutexLock lock(&providers->mutex);
@@ -52,6 +56,7 @@ std::shared_ptr<CertificateProviderInterface> ProviderOf(const Security& securit
   if (provider == nullptr) {
     provider = std::make_shared<FileWatcherCertificateProvider>(
         security.key(), security.certificate(), security.authority(), kRereadSeconds);
+    providers->watches.push_back(ExpiryWatch::Start(security, kExpiryPeriod));
   }
   return provider;
 }

@@ -152,36 +152,6 @@ std::vector<AddressField> PlaintextAddresses(const ClusterConfig& config) {
   return addresses;
 }
 
-// Does what CheckSecurity says, and returns when the certificate ends.
-absl::StatusOr<absl::Time> CheckedEnd(const ClusterConfig& config) {
-  const Security& security = config.security();
-  absl::Time ends = absl::InfiniteFuture();
-  if (!security.certificate().empty()) {
-    ASSIGN_OR_RETURN(const TlsIdentity files, ReadTlsFiles(security, absl::Now()));
-    ends = files.ends;
-  }
-  RETURN_IF_ERROR(CheckEtcdFiles(config.recovery().etcd()));
-  for (const auto& [field, address, each] : PlaintextAddresses(config)) {
-    if (AllowsPlaintext(security, address)) continue;
-    return absl::FailedPreconditionError(absl::StrCat(
-        field, " is \"", address, "\", which is of other hosts, and ",
-        absl::StartsWith(field, "recovery.etcd")
-            ? "the way there is in plaintext, allowed: recovery.etcd.authority, for TLS"
-            : "nothing says who may do what, allowed: security { certificate key authority } "
-              "(psctl certificates makes them)",
-        ", or, in a network that nobody else can reach, security { insecure: true }"));
-  }
-  return ends;
-}
-
-void LogEnd(const Security& security, absl::Time ends) {
-  if (ends - absl::Now() >= kExpiryNotice) return;
-  spdlog::warn(
-      "security.certificate (\"{}\") expires on {}: put another one in its place, which is taken "
-      "up without a restart",
-      security.certificate(), FormatMinute(ends));
-}
-
 }  // namespace
 
 absl::StatusOr<TlsIdentity> ReadTlsFiles(const Security& security, absl::Time now) {
@@ -203,26 +173,43 @@ absl::StatusOr<TlsIdentity> ReadTlsFiles(const Security& security, absl::Time no
   return TlsIdentity{.identity = std::move(identity), .ends = EndOf(certificate)};
 }
 
-absl::Status CheckSecurity(const ClusterConfig& config) { return CheckedEnd(config).status(); }
+absl::Status CheckSecurity(const ClusterConfig& config) {
+  const Security& security = config.security();
+  if (!security.certificate().empty()) {
+    RETURN_IF_ERROR(ReadTlsFiles(security, absl::Now()).status());
+  }
+  RETURN_IF_ERROR(CheckEtcdFiles(config.recovery().etcd()));
+  for (const auto& [field, address, each] : PlaintextAddresses(config)) {
+    if (AllowsPlaintext(security, address)) continue;
+    return absl::FailedPreconditionError(absl::StrCat(
+        field, " is \"", address, "\", which is of other hosts, and ",
+        absl::StartsWith(field, "recovery.etcd")
+            ? "the way there is in plaintext, allowed: recovery.etcd.authority, for TLS"
+            : "nothing says who may do what, allowed: security { certificate key authority } "
+              "(psctl certificates makes them)",
+        ", or, in a network that nobody else can reach, security { insecure: true }"));
+  }
+  return absl::OkStatus();
+}
 
 absl::Status CheckAndLogSecurity(const ClusterConfig& config) {
-  ASSIGN_OR_RETURN(const absl::Time ends, CheckedEnd(config));
+  RETURN_IF_ERROR(CheckSecurity(config));
   if (config.security().insecure()) {
     spdlog::warn(
         "security.insecure: nothing is encrypted, and whoever reaches a port may do everything");
   }
-  LogEnd(config.security(), ends);
   return absl::OkStatus();
 }
 
 void LogExpiry(const Security& security) {
   if (security.certificate().empty()) return;
   const absl::StatusOr<TlsIdentity> files = ReadTlsFiles(security, absl::Now());
-  if (files.ok()) {
-    LogEnd(security, files->ends);
-  } else {
-    spdlog::error("{}", std::string(files.status().message()));
-  }
+  if (!files.ok()) return spdlog::error("{}", std::string(files.status().message()));
+  if (files->ends - absl::Now() >= kExpiryNotice) return;
+  spdlog::warn(
+      "security.certificate (\"{}\") expires on {}: put another one in its place, which is taken "
+      "up without a restart",
+      security.certificate(), FormatMinute(files->ends));
 }
 
 std::string NameOverride(ProcessName self) {

@@ -33,11 +33,10 @@ absl::StatusOr<TlsIdentity> ReadTlsFiles(const Security& security, absl::Time no
 // of other hosts.
 absl::Status CheckSecurity(const ClusterConfig& config);
 
-// Does the same for a process that logs. Lines in the log: that it is insecure, or what LogExpiry
-// tells.
+// Does the same for a process that logs. A line in the log: that it is insecure.
 absl::Status CheckAndLogSecurity(const ClusterConfig& config);
-// A line in the log if the certificate ends soon, or cannot be used any more. Called now and then
-// while a process runs.
+// A line in the log if the certificate ends soon, or cannot be used any more. Called when a process
+// first uses it, and now and then while the process runs (common/security/expiry_watch.h).
 void LogExpiry(const Security& security);
 
 // Whether others may reach `address` in plaintext: those on this host may, and with

@@ -209,6 +209,8 @@ TEST_CASE("a value out of its range is refused with its place, value and range")
       {"limits { strangers { streams: 7 } }", "limits.strangers.streams: is 7, allowed: 8 to 1000"},
       {"limits { strangers { header_bytes: 1023 } }",
        "limits.strangers.header_bytes: is 1023, allowed: 1024 to 1048576"},
+      {"limits { strangers { readers: 0 } }",
+       "limits.strangers.readers: is 0, allowed: 1 to 1000000"},
       {"limits { strangers { log_lines: -1 } }",
        "limits.strangers.log_lines: is -1, allowed: 0 to 1000000"},
       {"limits { startup_seconds: 0 }",

@@ -1,5 +1,6 @@
 #include "common/net/connection_gate.h"
 
+#include <algorithm>
 #include <catch2/catch.hpp>
 #include <optional>
 #include <string>
@@ -86,6 +87,20 @@ TEST_CASE("those who only ask have half of the places, and push out themselves")
   }
   // Who is in stays in.
   CHECK_FALSE(ComesIn(&gate, 25, "worker", kStart));
+}
+
+TEST_CASE("those who only ask have as many places as is said, if half of all are more") {
+  for (const int readers : {2, 6}) {
+    Strangers limits = Limits(8, 100, 1000);
+    limits.set_readers(readers);
+    CHECK(MostReaders(limits) == std::min(readers, 4));
+    ConnectionGate gate(limits);
+    for (int i = 0; i < 6; ++i) {
+      CHECK(ComesIn(&gate, i, "reader", kStart));
+      gate.BecomeKnown(i, /*sends_data=*/false);
+    }
+    CHECK(gate.counts().readers == static_cast<uint64_t>(std::min(readers, 4)));
+  }
 }
 
 TEST_CASE("a further one takes the place of the oldest of the host that has most") {

@@ -171,18 +171,14 @@ TEST_CASE("the workers of a ring are reached as the config says, and nobody else
              Contains("ring.address[1] is \"10.0.0.1:1\", which is of other hosts"));
 }
 
-TEST_CASE("a process that starts says what is wrong with its files, or that they end soon") {
+TEST_CASE("a process that starts says what is wrong with its files") {
   Files files;
-  files.authority.Issue("soon", {.names = {kWorker}, .ends = 6 * 24 * 3600});
   files.authority.Issue("expired", {.names = {kWorker}, .ends = -60});
   const CapturedLog log;
   ClusterConfig config;
   *config.mutable_security() = files.Of("expired");
   CHECK_THAT(std::string(CheckAndLogSecurity(config).message()), Contains("has expired on 20"));
   CHECK(log.text().empty());
-  *config.mutable_security() = files.Of("soon");
-  CHECK(CheckAndLogSecurity(config).ok());
-  CHECK_THAT(log.text(), Contains("soon.pem\") expires on 20"));
 }
 
 TEST_CASE("processes say who they are as the config reads it") {

@@ -17,15 +17,16 @@ std::string BorderText(absl::string_view name, ShardStats::Protection protection
     absl::StrAppend(&text, name, " has refused ", FormatCount(refusals),
                     " calls and connections; its log has some of them\n");
   }
-  const uint64_t closed =
-      connections.turned_away() + connections.pushed_out() + connections.timed_out();
+  const uint64_t closed = connections.turned_away() + connections.pushed_out() +
+                          connections.timed_out() + connections.loud();
   if (closed == 0) return text;
   absl::StrAppend(&text, name, " has ", FormatCount(connections.open()), " of ",
                   FormatCount(connections.most_open()), " connections, and has closed ",
                   FormatCount(closed),
                   " of strangers and readers: ", FormatCount(connections.turned_away()),
                   " of too many, ", FormatCount(connections.pushed_out()), " for others, ",
-                  FormatCount(connections.timed_out()), " that were late (limits.strangers)\n");
+                  FormatCount(connections.timed_out()), " that were late, ",
+                  FormatCount(connections.loud()), " that sent too much (limits.strangers)\n");
   return text;
 }
 

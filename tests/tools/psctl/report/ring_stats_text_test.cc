@@ -112,13 +112,15 @@ TEST_CASE("a worker says how it is protected, and which strangers it has met") {
   connections.set_open(5);
   connections.set_most_open(1000);
   connections.set_timed_out(2);
+  connections.set_loud(3);
   CHECK_THAT(
       StatsText(report),
       Contains("worker 0 is insecure: nothing is encrypted, and whoever reaches its port may "
                "do everything\n"
                "worker 0 has refused 3 calls and connections; its log has some of them\n"
-               "worker 0 has 5 of 1,000 connections, and has closed 2 of strangers and "
-               "readers: 0 of too many, 0 for others, 2 that were late (limits.strangers)\n"));
+               "worker 0 has 5 of 1,000 connections, and has closed 5 of strangers and "
+               "readers: 0 of too many, 0 for others, 2 that were late, 3 that sent too much "
+               "(limits.strangers)\n"));
 }
 
 TEST_CASE("without any answer there are only the reasons") {
