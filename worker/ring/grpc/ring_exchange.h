@@ -114,7 +114,6 @@ class RingExchange final : public ProgramExchange, public RingSender::Handler {
   absl::Status AwaitAll() override;
   bool is_begun() const override { return round_->is_begun(); }
   bool is_behind() const override { return false; }
-  absl::Status CatchUp(absl::Span<float> parameters) override { return absl::OkStatus(); }
 
   // All workers begin together, so that nobody needs another one's state.
   absl::Status ReceiveState(const WorkerState::Place& place) override {
