@@ -6,8 +6,6 @@
 
 #include <unistd.h>
 
-#include <algorithm>
-#include <cmath>
 #include <cstdlib>
 #include <exception>
 #include <memory>
@@ -20,13 +18,12 @@
 #include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "absl/strings/str_cat.h"
+#include "client/c_types.h"
 #include "client/client_reader.h"
 #include "client/client_worker.h"
 #include "client/interrupt_check.h"
 #include "common/base/error_kind.h"
 #include "common/base/status_macros.h"
-#include "common/config/text/config_text.h"
 #include "common/placement/planned_config.h"
 #include "common/process/log.h"
 #include "common/security/tls_files.h"
@@ -40,135 +37,6 @@ struct evenshard_reader {
   std::unique_ptr<evenshard::ClientReader> reader;
   pid_t process;  // in which it was made
 };
-
-namespace evenshard {
-namespace {
-
-std::string OrEmpty(const char* text) { return text == nullptr ? "" : text; }
-
-absl::StatusOr<WorkerState::Memory> MemoryOf(const evenshard_state& state) {
-  if (state.refusal != nullptr) return absl::FailedPreconditionError(state.refusal);
-  WorkerState::Memory memory;
-  for (int i = 0; i < state.count; ++i) {
-    memory.emplace_back(static_cast<char*>(state.parts[i]), state.bytes[i]);
-  }
-  return memory;
-}
-
-// Errors: INVALID_ARGUMENT, which begins with `what`.
-absl::Status ParseMessage(const char* text, absl::string_view what,
-                          google::protobuf::Message* message) {
-  const std::vector<TextProblem> problems = ParseText(text, message, /*places=*/nullptr);
-  if (problems.empty()) return absl::OkStatus();
-  return absl::InvalidArgumentError(
-      absl::StrCat(what, ": line ", problems[0].line, ": ", problems[0].ToString()));
-}
-
-// In a ring (`is_ring`) every tensor is a layer of its own, as RingTensors has it.
-absl::StatusOr<Declaration> DeclarationFrom(const evenshard_options& options, bool is_ring) {
-  Declaration declaration;
-  for (int i = 0; i < options.tensor_count; ++i) {
-    const evenshard_tensor& given = options.tensors[i];
-    DeclaredTensor& tensor = *declaration.mutable_model()->add_tensor();
-    tensor.set_name(OrEmpty(given.name));
-    for (int d = 0; d < given.dimensions; ++d) tensor.add_shape(given.shape[d]);
-    if (!DeclaredTensor::Role_IsValid(given.role)) {
-      return absl::InvalidArgumentError(absl::StrCat(tensor.name(), ": has the role ", given.role,
-                                                     ", allowed: those of evenshard_role"));
-    }
-    if (given.role != EVENSHARD_PARAMETER) {
-      tensor.set_role(static_cast<DeclaredTensor::Role>(given.role));
-    }
-    if (is_ring) {
-      tensor.set_layer(tensor.name());
-    } else if (given.layer != nullptr) {
-      tensor.set_layer(given.layer);
-    }
-    if (!Encoding_IsValid(given.type)) {
-      return absl::InvalidArgumentError(absl::StrCat(tensor.name(), ": has the type ", given.type,
-                                                     ", allowed: those of evenshard_type"));
-    }
-    if (given.type != EVENSHARD_FLOAT32) tensor.set_type(static_cast<Encoding>(given.type));
-  }
-  if (options.optimizer != nullptr) {
-    RETURN_IF_ERROR(ParseMessage(options.optimizer, "the optimizer is not an OptimizerConfig",
-                                 declaration.mutable_optimizer()));
-  }
-  if (options.local != nullptr) {
-    RETURN_IF_ERROR(
-        ParseMessage(options.local, "`local` is not LocalSteps", declaration.mutable_local()));
-  }
-  if (options.clip_global_norm != 0) declaration.set_clip_global_norm(options.clip_global_norm);
-  if (options.clip_value != 0) declaration.set_clip_value(options.clip_value);
-  return declaration;
-}
-
-// The config of evenshard_options or evenshard_reader_options. Errors: INVALID_ARGUMENT unless
-// there is either a path or a text; those of PlannedConfig::Load.
-// `self` is whom the certificates name; an override of a reader may give another one.
-template <typename Options>
-absl::StatusOr<PlannedConfig> ReadConfig(const Options& options, const ProcessName& self) {
-  const char* const path = options.config_path;
-  const char* const text = options.config_text;
-  if ((path == nullptr) == (text == nullptr)) {
-    return absl::InvalidArgumentError("either config_path or config_text is needed");
-  }
-  std::vector<std::string> changes = {NameOverride(self)};
-  changes.insert(changes.end(), options.overrides, options.overrides + options.override_count);
-  return path != nullptr ? PlannedConfig::Load(path, changes)
-                         : PlannedConfig::Parse(text, "config", changes);
-}
-
-ProcessName WorkerName(const evenshard_options& options) {
-  return {.role = Role::kWorker, .index = options.rank};
-}
-
-absl::StatusOr<PlannedConfig> ConfigFrom(const evenshard_options& options) {
-  ASSIGN_OR_RETURN(PlannedConfig config, ReadConfig(options, WorkerName(options)));
-  if (options.tensor_count > 0 || options.optimizer != nullptr || options.clip_global_norm != 0 ||
-      options.clip_value != 0 || options.local != nullptr) {
-    ASSIGN_OR_RETURN(const Declaration declaration, DeclarationFrom(options, config.is_ring()));
-    ASSIGN_OR_RETURN(config, config.Declared(declaration));
-  }
-  if (config.has_model()) return config;
-  return config.FieldError("model.from_workers", "needs a worker that brings tensors");
-}
-
-// Describes a tensor. Its pointers live as long as the model.
-evenshard_tensor TensorAt(const Model& model, int tensor) {
-  const Tensor& info = model.tensors()[tensor];
-  const auto& layers = model.layers();
-  const auto layer = std::find_if(layers.begin(), layers.end(), [tensor](const Layer& each) {
-    return tensor >= each.first_tensor && tensor < each.first_tensor + each.tensor_count;
-  });
-  return {.name = info.name.c_str(),
-          .shape = info.shape.data(),
-          .dimensions = static_cast<int>(info.shape.size()),
-          .role = static_cast<evenshard_role>(info.role),
-          .layer = layer->name.c_str(),
-          .type = static_cast<evenshard_type>(info.type)};
-}
-
-std::vector<Hyperparameters> HyperparametersOf(const ClientWorker& worker,
-                                               const evenshard_hyperparameters* by_tensor) {
-  std::vector<Hyperparameters> all;
-  if (by_tensor == nullptr) return all;
-  const auto given = [](float number) {
-    return std::isnan(number) ? std::nullopt : std::optional(number);
-  };
-  const size_t tensors = worker.config().model().tensors().size();
-  for (const evenshard_hyperparameters& numbers : absl::MakeSpan(by_tensor, tensors)) {
-    all.push_back({.learning_rate = given(numbers.learning_rate),
-                   .momentum = given(numbers.momentum),
-                   .beta2 = given(numbers.beta2),
-                   .weight_decay = given(numbers.weight_decay),
-                   .epsilon = given(numbers.epsilon)});
-  }
-  return all;
-}
-
-}  // namespace
-}  // namespace evenshard
 
 namespace {
 
@@ -232,8 +100,7 @@ const char* evenshard_differing_state(void) { return differing_state.c_str(); }
 evenshard_status evenshard_topology_of(const evenshard_options* options,
                                        evenshard_topology* topology) {
   return Guarded([&]() -> absl::Status {
-    ASSIGN_OR_RETURN(const evenshard::PlannedConfig config,
-                     evenshard::ReadConfig(*options, evenshard::WorkerName(*options)));
+    ASSIGN_OR_RETURN(const evenshard::PlannedConfig config, evenshard::ReadConfig(*options));
     *topology = config.is_ring() ? EVENSHARD_RING : EVENSHARD_PARAMETER_SERVER;
     return absl::OkStatus();
   });
@@ -364,7 +231,7 @@ int evenshard_has_failed(const evenshard_worker* worker) {
 evenshard_status evenshard_begin(evenshard_worker* worker, int contributes,
                                  const evenshard_hyperparameters* by_tensor) {
   return On(worker, [&](evenshard::ClientWorker& w) {
-    return w.Begin(contributes != 0, evenshard::HyperparametersOf(w, by_tensor));
+    return w.Begin(contributes != 0, evenshard::HyperparametersOf(w.config().model(), by_tensor));
   });
 }
 
@@ -474,7 +341,7 @@ evenshard_status evenshard_wait_all(evenshard_worker* worker) {
 evenshard_status evenshard_push_pull(evenshard_worker* worker,
                                      const evenshard_hyperparameters* by_tensor) {
   return On(worker, [&](evenshard::ClientWorker& w) {
-    return w.PushPull(evenshard::HyperparametersOf(w, by_tensor));
+    return w.PushPull(evenshard::HyperparametersOf(w.config().model(), by_tensor));
   });
 }
 
@@ -514,8 +381,7 @@ evenshard_status evenshard_reader_create(const evenshard_reader_options* options
   *reader = nullptr;
   return Guarded([&]() -> absl::Status {
     SetUpLogOnce();
-    ASSIGN_OR_RETURN(const evenshard::PlannedConfig config,
-                     evenshard::ReadConfig(*options, {.role = evenshard::Role::kReader}));
+    ASSIGN_OR_RETURN(const evenshard::PlannedConfig config, evenshard::ReadConfig(*options));
     RETURN_IF_ERROR(config.CheckHasShards());
     RETURN_IF_ERROR(evenshard::CheckSecurity(config.proto()));
     ASSIGN_OR_RETURN(std::unique_ptr<evenshard::ClientReader> created,

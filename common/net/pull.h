@@ -6,7 +6,7 @@
 #include <optional>
 
 #include "absl/status/status.h"
-#include "common/placement/plan.h"
+#include "common/placement/plan/plan.h"
 #include "proto/parameter_server.grpc.pb.h"
 
 namespace evenshard {

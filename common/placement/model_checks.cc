@@ -11,7 +11,7 @@
 #include "common/base/text.h"
 #include "common/config/config_validation.h"
 #include "common/config/optimizer_rules.h"
-#include "common/placement/device_profile.h"
+#include "common/placement/plan/device_profile.h"
 #include "common/placement/rule_matching.h"
 
 namespace evenshard {

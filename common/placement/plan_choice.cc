@@ -7,8 +7,8 @@
 #include "absl/strings/str_cat.h"
 #include "common/base/status_macros.h"
 #include "common/config/shard_rates.h"
-#include "common/placement/chunk_size.h"
-#include "common/placement/device_profile.h"
+#include "common/placement/plan/chunk_size.h"
+#include "common/placement/plan/device_profile.h"
 #include "common/placement/simulator/cluster_rates.h"
 #include "common/placement/simulator/simulator.h"
 

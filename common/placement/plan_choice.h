@@ -7,7 +7,7 @@
 
 #include "absl/status/statusor.h"
 #include "common/placement/model/model.h"
-#include "common/placement/plan.h"
+#include "common/placement/plan/plan.h"
 #include "proto/config.pb.h"
 
 namespace evenshard {

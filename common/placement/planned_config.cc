@@ -12,9 +12,9 @@
 #include "common/config/config_validation.h"
 #include "common/config/optimizer_rules.h"
 #include "common/config/text/config_problems.h"
-#include "common/placement/chunk_size.h"
 #include "common/placement/declaration.h"
 #include "common/placement/model_checks.h"
+#include "common/placement/plan/chunk_size.h"
 
 namespace evenshard {
 namespace {

@@ -28,7 +28,7 @@ inline constexpr uint32_t kProtocolVersion = 4;
 // The most chunks in a message of Exchange, which bounds what decoding it takes.
 inline constexpr size_t kMostChunks = 64;
 // A message of Exchange gets no further chunks once it has so much data. Chunks are at least as
-// large where their size is chosen (common/placement/chunk_size.h), so that whole ones travel
+// large where their size is chosen (common/placement/plan/chunk_size.h), so that whole ones travel
 // alone.
 inline constexpr int64_t kMessageBytes = 16384;
 

@@ -8,7 +8,7 @@
 
 #include "common/base/clock.h"
 #include "common/base/status_macros.h"
-#include "common/placement/plan.h"
+#include "common/placement/plan/plan.h"
 #include "common/placement/planned_config.h"
 #include "server/server.h"
 #include "tests/testing/scratch_folder.h"
@@ -50,7 +50,7 @@ absl::Status Train(const PlannedConfig& config, int rank, int64_t iterations) {
 }
 // ]
 
-// [ common/placement/plan.h
+// [ common/placement/plan/plan.h
 absl::StatusOr<std::vector<int64_t>> BytesOfShards(const Model& model, int shards) {
   Partition partition;
   partition.set_scheme(Partition::STRIPED);

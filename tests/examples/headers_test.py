@@ -18,7 +18,7 @@ class HeadersTest(unittest.TestCase):
         found = examples()
         self.assertEqual(
             set(found),
-            {"server/server.h", "worker/exchange/grpc/exchange.h", "common/placement/plan.h"},
+            {"server/server.h", "worker/exchange/grpc/exchange.h", "common/placement/plan/plan.h"},
         )
         for header, code in found.items():
             comment = "".join(

@@ -18,8 +18,8 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "common/placement/plan/ring_plan.h"
 #include "common/placement/planned_config.h"
-#include "common/placement/ring_plan.h"
 #include "common/wire/chunk_codec.h"
 #include "common/wire/encoding.h"
 #include "proto/parameter_server.pb.h"

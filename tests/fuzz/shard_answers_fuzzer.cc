@@ -301,10 +301,7 @@ void FuzzedWorker::Work(int changes) {
   uint64_t iteration = round.next_iteration();
   ExchangeKind kind;
   Contribution contribution = Contribution::kGradient;
-  if (round.is_behind()) {
-    kind = ExchangeRound::Onlooker();
-    --iteration;
-  } else if (!is_started_) {
+  if (!is_started_ || round.is_behind()) {
     const auto step = bootstrap_.Next();
     if (!step.ok()) return core_.Fail(step.status());
     using Kind = ParameterBootstrap::Step::Kind;

@@ -106,7 +106,9 @@ Result Train(std::vector<std::string> overrides) {
           }
           status = exchange.PushPull(iteration, gradient, absl::MakeSpan(parameters));
           // Under QUORUM its gradient may have come too late.
-          if (status.ok()) status = exchange.CatchUp(absl::MakeSpan(parameters));
+          if (status.ok() && exchange.is_behind()) {
+            status = exchange.Pull(absl::MakeSpan(parameters));
+          }
         }
         if (!has_waited) all_honest.arrive_and_drop();
         return status;

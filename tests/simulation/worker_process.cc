@@ -120,17 +120,18 @@ bool WorkerProcess::Advance() {
     return false;
   }
   switch (step_) {
-    case Step::kConnecting:
+    case Step::kConnecting: {
       if (!core_.ready()) return false;
+      const uint64_t first = context_.config.is_from_workers() ? 1 : 0;
+      if (context_.config.proto().exchange().error_feedback() &&
+          core_.round().next_iteration() > first) {
+        context_.oracle.Forgot();
+      }
       has_pulled_ = false;
-      bootstrap_.emplace(
-          ParameterBootstrap::Options{.config = &context_.config,
-                                      .clock = &context_.world.clock(node_.node),
-                                      .core = &core_,
-                                      .rank = rank_,
-                                      .brings_parameters = context_.config.is_from_workers()});
+      bootstrap_.reset();
       Bootstrap();
       return true;
+    }
     case Step::kPulling: {
       const auto is_over = [](const Pull& pull) { return pull.state == Pull::State::kDone; };
       for (size_t slot = 0; slot < pulls_.size(); ++slot) {
@@ -145,10 +146,8 @@ bool WorkerProcess::Advance() {
     case Step::kExchanging:
       if (!to_push_.empty() || !core_.round().Settled()) return false;
       core_.round().End();
-      if (bootstrap_.has_value()) {
+      if (bootstrap_.has_value() || core_.round().is_behind()) {
         Bootstrap();
-      } else if (core_.round().is_behind()) {
-        CatchUp();
       } else {
         BeginIteration();
       }
@@ -182,6 +181,14 @@ void WorkerProcess::GiveUp(const absl::Status& failure) {
 }
 
 void WorkerProcess::Bootstrap() {
+  if (!bootstrap_.has_value()) {
+    bootstrap_.emplace(
+        ParameterBootstrap::Options{.config = &context_.config,
+                                    .clock = &context_.world.clock(node_.node),
+                                    .core = &core_,
+                                    .rank = rank_,
+                                    .brings_parameters = context_.config.is_from_workers()});
+  }
   const absl::StatusOr<ParameterBootstrap::Step> step = bootstrap_->Next();
   if (!step.ok()) {
     GiveUp(step.status());
@@ -189,9 +196,9 @@ void WorkerProcess::Bootstrap() {
   }
   switch (step->kind) {
     case ParameterBootstrap::Step::Kind::kExchange:
-      // Each start of worker 0 begins with the same parameters.
-      for (std::vector<float>& parameters : parameters_) {
-        std::fill(parameters.begin(), parameters.end(), 0);
+      if (step->exchange.assigned.has_value()) {
+        // Each start of worker 0 begins with the same parameters.
+        for (std::vector<float>& parameters : parameters_) absl::c_fill(parameters, 0);
       }
       share_.reset();
       ++attempt_;
@@ -201,24 +208,11 @@ void WorkerProcess::Bootstrap() {
     case ParameterBootstrap::Step::Kind::kPull:
       PullSlots(step->not_before);
       return;
-    case ParameterBootstrap::Step::Kind::kDone: {
+    case ParameterBootstrap::Step::Kind::kDone:
       bootstrap_.reset();
-      const ExchangeRound& round = core_.round();
-      if (has_pulled_ && round.PulledAhead() > 0) context_.oracle.Mixed();
-      const uint64_t first = context_.config.is_from_workers() ? 1 : 0;
-      if (context_.config.proto().exchange().error_feedback() && round.next_iteration() > first) {
-        context_.oracle.Forgot();
-      }
+      if (has_pulled_ && core_.round().PulledAhead() > 0) context_.oracle.Mixed();
       BeginIteration();
-    }
   }
-}
-
-void WorkerProcess::CatchUp() {
-  ++attempt_;
-  share_.reset();
-  iteration_ = core_.round().next_iteration() - 1;
-  ComputeAndPush(ExchangeRound::Onlooker(), /*contributes=*/false);
 }
 
 void WorkerProcess::PullSlots(absl::Time not_before) {

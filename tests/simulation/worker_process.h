@@ -71,10 +71,8 @@ class WorkerProcess final : private WorkerTransport::Buffers {
   void GiveUpAsPlanted();
   // Does one step if it is possible. Returns whether it was.
   bool Advance();
-  // Does the next step of bootstrap_.
+  // Does the next step of bootstrap_, which may be the first one.
   void Bootstrap();
-  // Asks for the parameters of where the run has gone on to without this worker.
-  void CatchUp();
   void PullSlots(absl::Time not_before);
   void StartPull(int slot);
   void Pulled(int slot, const WorkerTransport::Answer& answer);

@@ -2,7 +2,7 @@
 #include <string>
 #include <utility>
 
-#include "common/placement/device_profile.h"
+#include "common/placement/plan/device_profile.h"
 #include "common/placement/simulator/bound.h"
 #include "common/placement/simulator/simulator.h"
 #include "common/process/command_line.h"

@@ -8,7 +8,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
-#include "common/placement/device_profile.h"
+#include "common/placement/plan/device_profile.h"
 #include "common/placement/planned_config.h"
 #include "common/placement/simulator/cluster_rates.h"
 #include "common/placement/simulator/network/framing.h"

@@ -6,8 +6,8 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "common/base/text.h"
-#include "common/placement/device_profile.h"
-#include "common/placement/plan.h"
+#include "common/placement/plan/device_profile.h"
+#include "common/placement/plan/plan.h"
 #include "nlohmann/json.hpp"
 
 namespace evenshard {

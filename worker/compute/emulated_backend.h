@@ -5,8 +5,8 @@
 #include <vector>
 
 #include "common/base/clock.h"
-#include "common/placement/device_profile.h"
 #include "common/placement/model/model.h"
+#include "common/placement/plan/device_profile.h"
 #include "worker/compute/backend.h"
 #include "worker/compute/emulated_device.h"
 

@@ -4,7 +4,7 @@
 #include <vector>
 
 #include "common/base/status_macros.h"
-#include "common/placement/device_profile.h"
+#include "common/placement/plan/device_profile.h"
 #include "worker/compute/cpu/backend.h"
 #include "worker/compute/create_cuda_backend.h"
 #include "worker/compute/emulated_backend.h"

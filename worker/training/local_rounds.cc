@@ -5,7 +5,7 @@
 
 #include "absl/algorithm/container.h"
 #include "common/base/status_macros.h"
-#include "common/placement/fragments.h"
+#include "common/placement/plan/fragments.h"
 #include "spdlog/spdlog.h"
 
 namespace evenshard {

@@ -291,7 +291,7 @@ absl::Status Trainer::Train(TrainingExchange& exchange, int64_t start) {
       RETURN_IF_ERROR(FollowWorkerSets(exchange, progress));
     }
     if (exchange.is_behind()) {
-      RETURN_IF_ERROR(exchange.CatchUp(buffers_.parameters.span()));
+      RETURN_IF_ERROR(exchange.Pull(buffers_.parameters.span()));
       spdlog::debug("iteration {} went on without this worker, which goes on at iteration {}",
                     iteration - 1, exchange.next_iteration());
       schedule.CaughtUp();

@@ -7,9 +7,9 @@
 #include <vector>
 
 #include "common/config/config_contract.h"
+#include "common/placement/plan/tensor_encoding.h"
 #include "common/placement/simulator/local_passes.h"
 #include "common/placement/simulator/ring_bound.h"
-#include "common/placement/tensor_encoding.h"
 #include "common/wire/encoding.h"
 
 namespace evenshard {

@@ -2,7 +2,7 @@
 #define EVENSHARD_COMMON_PLACEMENT_SIMULATOR_BOUND_H_
 
 #include "absl/types/span.h"
-#include "common/placement/device_profile.h"
+#include "common/placement/plan/device_profile.h"
 #include "common/placement/simulator/cluster_rates.h"
 #include "common/placement/simulator/planned_run.h"
 

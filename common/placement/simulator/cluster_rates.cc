@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <limits>
 
-#include "common/placement/device_profile.h"
+#include "common/placement/plan/device_profile.h"
 
 namespace evenshard {
 namespace {

@@ -2,8 +2,8 @@
 #define EVENSHARD_COMMON_PLACEMENT_SIMULATOR_PLANNED_RUN_H_
 
 #include "common/placement/model/model.h"
-#include "common/placement/plan.h"
-#include "common/placement/ring_plan.h"
+#include "common/placement/plan/plan.h"
+#include "common/placement/plan/ring_plan.h"
 #include "proto/config.pb.h"
 
 namespace evenshard {

@@ -17,6 +17,7 @@
 #include <utility>
 
 #include "common/config/config_contract.h"
+#include "common/placement/plan/tensor_encoding.h"
 #include "common/placement/simulator/busy_times.h"
 #include "common/placement/simulator/iteration_log.h"
 #include "common/placement/simulator/local_passes.h"
@@ -25,7 +26,6 @@
 #include "common/placement/simulator/representatives.h"
 #include "common/placement/simulator/shard_network.h"
 #include "common/placement/simulator/worker_model.h"
-#include "common/placement/tensor_encoding.h"
 #include "common/wire/encoding.h"
 
 namespace evenshard {

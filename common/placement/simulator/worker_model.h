@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "absl/types/span.h"
-#include "common/placement/device_profile.h"
+#include "common/placement/plan/device_profile.h"
 #include "common/placement/simulator/network/event_queue.h"
 #include "common/placement/simulator/planned_run.h"
 

@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "common/placement/device_profile.h"
+#include "common/placement/plan/device_profile.h"
 #include "common/placement/simulator/cluster_rates.h"
 #include "common/placement/simulator/simulator.h"
 #include "tests/common/config/config_fixture.h"

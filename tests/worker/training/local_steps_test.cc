@@ -14,7 +14,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "common/placement/fragments.h"
+#include "common/placement/plan/fragments.h"
 #include "tests/testing/cluster.h"
 #include "tests/testing/unix_shards.h"
 #include "tests/worker/training/played_exchange.h"

@@ -114,7 +114,6 @@ class PlayedExchange final : public TrainingExchange {
   }
 
   bool is_behind() const override { return false; }
-  absl::Status CatchUp(absl::Span<float>) override { return absl::OkStatus(); }
   bool is_begun() const override { return !pending_.empty(); }
 
   absl::Status ReceiveState(const WorkerState::Place& place) override {

@@ -5,7 +5,7 @@
 #include <set>
 
 #include "absl/strings/str_cat.h"
-#include "common/placement/device_profile.h"
+#include "common/placement/plan/device_profile.h"
 
 namespace evenshard {
 namespace {

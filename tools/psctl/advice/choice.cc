@@ -11,7 +11,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "common/base/text.h"
-#include "common/placement/device_profile.h"
+#include "common/placement/plan/device_profile.h"
 #include "common/placement/planned_config.h"
 #include "common/placement/simulator/bound.h"
 #include "common/placement/simulator/cluster_rates.h"

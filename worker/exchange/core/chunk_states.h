@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "common/placement/plan.h"
+#include "common/placement/plan/plan.h"
 #include "common/placement/planned_config.h"
 #include "proto/config.pb.h"
 #include "worker/exchange/core/exchange_kind.h"

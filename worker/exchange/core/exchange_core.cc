@@ -8,7 +8,7 @@
 #include "common/base/error_kind.h"
 #include "common/control/view/view_check.h"
 #include "common/control/view/worker_set.h"
-#include "common/placement/plan.h"
+#include "common/placement/plan/plan.h"
 #include "spdlog/spdlog.h"
 
 namespace evenshard {

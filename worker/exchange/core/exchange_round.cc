@@ -6,7 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/base/status_macros.h"
-#include "common/placement/plan.h"
+#include "common/placement/plan/plan.h"
 #include "common/wire/encoding.h"
 
 namespace evenshard {

@@ -38,7 +38,7 @@ absl::StatusOr<ParameterBootstrap::Step> ParameterBootstrap::Next() {
     }
     core.EndCatchUp();
     if (catch_up.abandoned) return Pull();
-  } else if (is_first) {
+  } else if (is_first && !core.round().is_behind()) {
     const uint64_t next = core.round().next_iteration();
     if (!options_.brings_parameters || !options_.config->IsInitial(next)) return Pull();
     return Step{

@@ -13,13 +13,15 @@
 
 namespace evenshard {
 
-// How a worker gets the parameters from which it continues, once every slot has accepted it:
+// How a worker gets the parameters from which it continues, once every slot has accepted it, and
+// each time that the run has gone on without it:
 //
 //   it joins a run under way             it takes part in the iteration before its first one, and
 //                                        the answers are the parameters; it pulls them if every
 //                                        worker that could complete that iteration has finished
-//                                        (ExchangeCore::CatchUp). Under QUORUM it does that again
-//                                        until no other has gone on (ExchangeRound::is_behind)
+//                                        (ExchangeCore::CatchUp)
+//   it is behind, under QUORUM           it does the same, again until no other has gone on
+//                                        (ExchangeRound::is_behind)
 //   a run with model.from_workers        worker 0 pushes its own in iteration 0, in which the
 //   begins                               others take part without contributing
 //   otherwise                            it pulls them

@@ -10,7 +10,7 @@
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
 #include "common/checkpoint/states_by_name.h"
-#include "common/placement/plan.h"
+#include "common/placement/plan/plan.h"
 #include "common/wire/hyperparameters.h"
 #include "proto/parameter_server.pb.h"
 #include "worker/exchange/core/exchange_kind.h"

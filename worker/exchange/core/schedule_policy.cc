@@ -4,7 +4,7 @@
 #include <utility>
 
 #include "absl/types/span.h"
-#include "common/placement/plan.h"
+#include "common/placement/plan/plan.h"
 
 namespace evenshard {
 

@@ -4,7 +4,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "common/base/status_macros.h"
-#include "common/placement/plan.h"
+#include "common/placement/plan/plan.h"
 #include "common/wire/chunk_codec.h"
 
 namespace evenshard {

@@ -73,10 +73,9 @@ class TrainingExchange {
   virtual bool is_begun() const = 0;
 
   // QUORUM: whether the iteration that was settled last was dropped, or the run has gone on since.
-  // Then next_iteration() is another than the one after it, and CatchUp brings its parameters, and
-  // may make it a later one still.
+  // Then next_iteration() is another than the one after it, and the caller has to Pull, which may
+  // make it a later one still.
   virtual bool is_behind() const = 0;
-  virtual absl::Status CatchUp(absl::Span<float> parameters) = 0;
 
   // Receives what another worker keeps by itself before the next exchange, or sends it what this
   // one keeps. OfferState is called while another call waits, also Leave.

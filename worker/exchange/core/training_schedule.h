@@ -34,7 +34,7 @@ class TrainingSchedule : public LayerHooks {
   // The iteration to go on with after Finish.
   virtual int64_t next() const = 0;
   // The run has gone on without what this worker has pushed, and all parameters have been received
-  // anew (TrainingExchange::CatchUp).
+  // anew (TrainingExchange::is_behind).
   virtual void CaughtUp() = 0;
   // Returns the time spent waiting for shards since Start.
   absl::Duration waited() const { return waited_; }

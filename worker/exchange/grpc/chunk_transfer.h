@@ -10,7 +10,7 @@
 #include "absl/status/status.h"
 #include "absl/time/time.h"
 #include "absl/types/span.h"
-#include "common/placement/plan.h"
+#include "common/placement/plan/plan.h"
 #include "common/placement/planned_config.h"
 #include "common/wire/chunk_codec.h"
 #include "worker/exchange/core/exchange_core.h"

@@ -300,17 +300,6 @@ absl::Status Exchange::BeginAt(uint64_t iteration, ExchangeKind kind,
   return absl::OkStatus();
 }
 
-absl::Status Exchange::CatchUp(absl::Span<float> parameters) {
-  while (is_behind()) {
-    RETURN_IF_ERROR(
-        BeginAt(round().next_iteration() - 1, ExchangeRound::Onlooker(), {}, parameters));
-    RETURN_IF_ERROR(
-        PushTensors(TensorsFrom(0, config_.model().tensors().size()), Contribution::kNothing));
-    RETURN_IF_ERROR(AwaitAll());
-  }
-  return absl::OkStatus();
-}
-
 absl::Status Exchange::Push(int layer) {
   const Layer& pushed = config_.model().layers()[layer];
   return PushTensors(TensorsFrom(pushed.first_tensor, pushed.tensor_count),

@@ -115,8 +115,8 @@ class Exchange final : public ProgramExchange {
   // Errors: those of Connect; FAILED_PRECONDITION if the run has not gone back.
   absl::StatusOr<int64_t> Resume() override;
 
-  // Fetches all parameters. Blocks. A worker that joins a run under way waits until the others
-  // have completed the iteration before its first one. Errors name the shard that failed.
+  // Fetches all parameters. Blocks. A worker that joins a run under way or is_behind() waits until
+  // the others have completed the iteration before its next one. Errors name the shard that failed.
   absl::Status Pull(absl::Span<float> parameters) override;
 
   // Calls `take` for every chunk that has the array (StoredChunk::array), from several threads at
@@ -171,7 +171,6 @@ class Exchange final : public ProgramExchange {
   absl::Status AwaitLayer(int layer) override { return Settle(core_.round().AwaitLayer(layer)); }
   absl::Status AwaitAll() override { return Settle(core_.round().AwaitAll()); }
   bool is_behind() const override { return round().is_behind(); }
-  absl::Status CatchUp(absl::Span<float> parameters) override;
   bool is_begun() const override { return round().phase() != ExchangeRound::Phase::kIdle; }
 
   // Begins an exchange of another kind. `pushed` has the layout of gradients.

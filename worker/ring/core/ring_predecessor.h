@@ -5,8 +5,8 @@
 #include <cstdint>
 
 #include "absl/status/status.h"
+#include "common/placement/plan/ring_plan.h"
 #include "common/placement/planned_config.h"
-#include "common/placement/ring_plan.h"
 #include "proto/ring.pb.h"
 
 namespace evenshard {

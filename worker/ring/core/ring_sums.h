@@ -8,8 +8,8 @@
 #include "absl/status/status.h"
 #include "absl/strings/string_view.h"
 #include "absl/types/span.h"
+#include "common/placement/plan/ring_plan.h"
 #include "common/placement/planned_config.h"
-#include "common/placement/ring_plan.h"
 #include "common/wire/chunk_codec.h"
 #include "proto/encoding.pb.h"
 

@@ -6,8 +6,8 @@
 
 #include "absl/status/status.h"
 #include "absl/types/span.h"
+#include "common/placement/plan/ring_plan.h"
 #include "common/placement/planned_config.h"
-#include "common/placement/ring_plan.h"
 #include "worker/exchange/core/exchange_kind.h"
 #include "worker/exchange/core/exchange_round.h"
 #include "worker/ring/core/ring_round.h"

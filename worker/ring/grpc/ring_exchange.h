@@ -21,8 +21,8 @@
 #include "common/base/clock.h"
 #include "common/base/pending_count.h"
 #include "common/net/listener.h"
+#include "common/placement/plan/ring_plan.h"
 #include "common/placement/planned_config.h"
-#include "common/placement/ring_plan.h"
 #include "proto/ring.grpc.pb.h"
 #include "worker/exchange/core/program_exchange.h"
 #include "worker/exchange/core/stall_watch.h"
@@ -114,7 +114,6 @@ class RingExchange final : public ProgramExchange, public RingSender::Handler {
   absl::Status AwaitAll() override;
   bool is_begun() const override { return round_->is_begun(); }
   bool is_behind() const override { return false; }
-  absl::Status CatchUp(absl::Span<float> parameters) override { return absl::OkStatus(); }
 
   // All workers begin together, so that nobody needs another one's state.
   absl::Status ReceiveState(const WorkerState::Place& place) override {

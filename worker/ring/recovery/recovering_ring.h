@@ -72,7 +72,6 @@ class RecoveringRing final : public TrainingExchange {
   absl::Status AwaitAll() override { return Checked(ring_->AwaitAll()); }
   bool is_begun() const override { return ring_->is_begun(); }
   bool is_behind() const override { return false; }
-  absl::Status CatchUp(absl::Span<float> parameters) override { return absl::OkStatus(); }
 
   // The others have gone back as far as this worker, and keep their own.
   absl::Status ReceiveState(const WorkerState::Place& place) override {

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "common/placement/device_profile.h"
+#include "common/placement/plan/device_profile.h"
 #include "common/placement/planned_config.h"
 #include "common/placement/simulator/cluster_rates.h"
 

@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "common/placement/device_profile.h"
+#include "common/placement/plan/device_profile.h"
 #include "common/placement/planned_config.h"
 #include "common/placement/simulator/cluster_rates.h"
 #include "common/placement/simulator/simulator.h"

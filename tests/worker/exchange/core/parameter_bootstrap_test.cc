@@ -147,6 +147,37 @@ TEST_CASE("a worker that joins late pulls if nobody is left who would answer") {
   CHECK_FALSE(fixture.core.round().AllAnswered());
 }
 
+TEST_CASE("a worker without which the run has gone on looks on until it is where the run is") {
+  CoreFixture fixture({"update.policy=QUORUM", "update.quorum=2"});
+  fixture.StartAndConnect();
+  ExchangeRound& round = fixture.core.round();
+  const auto exchange = [&](uint64_t next) {  // the iteration at which the shards are
+    for (const int slot : {0, 1}) {
+      for (const GradientHeader& push : fixture.TakeAll(slot)) {
+        const absl::StatusOr<bool> counts = round.Claim(
+            slot, {.iteration = push.iteration, .chunk = push.chunk, .next_iteration = next});
+        REQUIRE((counts.ok() && *counts));
+        round.Answered(push.chunk, next);
+      }
+    }
+    round.End();
+  };
+  fixture.PushAll(0);
+  exchange(5);
+  ParameterBootstrap bootstrap = MakeBootstrap(&fixture);
+  for (const uint64_t iteration : {4, 6}) {
+    const ParameterBootstrap::Step step = NextOf(&bootstrap);
+    REQUIRE(step.kind == Kind::kExchange);
+    CHECK(step.iteration == iteration);
+    CHECK(step.exchange.onlooks);
+    REQUIRE(round.Begin(step.iteration, step.exchange).ok());
+    REQUIRE(round.Push(kAllTensors, step.contribution).ok());
+    exchange(7);
+  }
+  CHECK(NextOf(&bootstrap).kind == Kind::kDone);
+  CHECK(round.next_iteration() == 7);
+}
+
 TEST_CASE("worker 0 gives the initial parameters, and the others take part") {
   CoreFixture fixture(BroughtConfig());
   fixture.StartAndConnect();

@@ -7,7 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "common/base/text.h"
 #include "common/config/shard_rates.h"
-#include "common/placement/device_profile.h"
+#include "common/placement/plan/device_profile.h"
 #include "common/placement/simulator/bound.h"
 #include "common/placement/simulator/cluster_rates.h"
 #include "common/placement/simulator/simulator.h"

@@ -3,7 +3,7 @@
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 #include "common/base/text.h"
-#include "common/placement/device_profile.h"
+#include "common/placement/plan/device_profile.h"
 
 namespace evenshard {
 

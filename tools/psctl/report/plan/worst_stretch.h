@@ -5,7 +5,7 @@
 
 #include "absl/types/span.h"
 #include "common/placement/model/model.h"
-#include "common/placement/plan.h"
+#include "common/placement/plan/plan.h"
 
 namespace evenshard {
 

@@ -4,7 +4,7 @@
 #include <random>
 #include <vector>
 
-#include "tests/common/placement/plan_fixture.h"
+#include "tests/common/placement/plan/plan_fixture.h"
 
 namespace evenshard {
 namespace {

@@ -1,11 +1,11 @@
-#include "common/placement/ring_plan.h"
+#include "common/placement/plan/ring_plan.h"
 
 #include <algorithm>
 #include <catch2/catch.hpp>
 #include <cstdlib>
 #include <vector>
 
-#include "tests/common/placement/ring_fixture.h"
+#include "tests/common/placement/plan/ring_fixture.h"
 
 namespace evenshard {
 namespace {

@@ -1,4 +1,4 @@
-#include "common/placement/plan.h"
+#include "common/placement/plan/plan.h"
 
 #include <algorithm>
 #include <catch2/catch.hpp>
@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "tests/common/placement/plan_fixture.h"
+#include "tests/common/placement/plan/plan_fixture.h"
 
 namespace evenshard {
 namespace {

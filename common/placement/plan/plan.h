@@ -1,5 +1,5 @@
-#ifndef EVENSHARD_COMMON_PLACEMENT_PLAN_H_
-#define EVENSHARD_COMMON_PLACEMENT_PLAN_H_
+#ifndef EVENSHARD_COMMON_PLACEMENT_PLAN_PLAN_H_
+#define EVENSHARD_COMMON_PLACEMENT_PLAN_PLAN_H_
 
 #include <cstdint>
 #include <string>
@@ -104,4 +104,4 @@ class Plan {
 
 }  // namespace evenshard
 
-#endif  // EVENSHARD_COMMON_PLACEMENT_PLAN_H_
+#endif  // EVENSHARD_COMMON_PLACEMENT_PLAN_PLAN_H_

@@ -1,4 +1,4 @@
-#include "common/placement/fragments.h"
+#include "common/placement/plan/fragments.h"
 
 #include <algorithm>
 #include <cstdint>

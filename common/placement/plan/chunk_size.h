@@ -1,5 +1,5 @@
-#ifndef EVENSHARD_COMMON_PLACEMENT_CHUNK_SIZE_H_
-#define EVENSHARD_COMMON_PLACEMENT_CHUNK_SIZE_H_
+#ifndef EVENSHARD_COMMON_PLACEMENT_PLAN_CHUNK_SIZE_H_
+#define EVENSHARD_COMMON_PLACEMENT_PLAN_CHUNK_SIZE_H_
 
 #include <cstdint>
 #include <string>
@@ -41,4 +41,4 @@ void SetChunkLimits(int64_t chunk_bytes, Limits* limits);
 
 }  // namespace evenshard
 
-#endif  // EVENSHARD_COMMON_PLACEMENT_CHUNK_SIZE_H_
+#endif  // EVENSHARD_COMMON_PLACEMENT_PLAN_CHUNK_SIZE_H_

@@ -1,5 +1,5 @@
-#ifndef EVENSHARD_COMMON_PLACEMENT_DEVICE_PROFILE_H_
-#define EVENSHARD_COMMON_PLACEMENT_DEVICE_PROFILE_H_
+#ifndef EVENSHARD_COMMON_PLACEMENT_PLAN_DEVICE_PROFILE_H_
+#define EVENSHARD_COMMON_PLACEMENT_PLAN_DEVICE_PROFILE_H_
 
 #include <string>
 #include <vector>
@@ -55,4 +55,4 @@ double WorkerSlowdown(const Compute::Emulated& emulated, int rank);
 
 }  // namespace evenshard
 
-#endif  // EVENSHARD_COMMON_PLACEMENT_DEVICE_PROFILE_H_
+#endif  // EVENSHARD_COMMON_PLACEMENT_PLAN_DEVICE_PROFILE_H_

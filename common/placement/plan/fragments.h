@@ -1,5 +1,5 @@
-#ifndef EVENSHARD_COMMON_PLACEMENT_FRAGMENTS_H_
-#define EVENSHARD_COMMON_PLACEMENT_FRAGMENTS_H_
+#ifndef EVENSHARD_COMMON_PLACEMENT_PLAN_FRAGMENTS_H_
+#define EVENSHARD_COMMON_PLACEMENT_PLAN_FRAGMENTS_H_
 
 #include <vector>
 
@@ -16,4 +16,4 @@ std::vector<std::vector<int>> FragmentsOf(const Model& model, int fragments);
 
 }  // namespace evenshard
 
-#endif  // EVENSHARD_COMMON_PLACEMENT_FRAGMENTS_H_
+#endif  // EVENSHARD_COMMON_PLACEMENT_PLAN_FRAGMENTS_H_

@@ -1,4 +1,4 @@
-#include "common/placement/device_profile.h"
+#include "common/placement/plan/device_profile.h"
 
 #include "absl/status/status.h"
 #include "absl/strings/escaping.h"

@@ -1,5 +1,5 @@
-#ifndef EVENSHARD_TESTS_COMMON_PLACEMENT_PLAN_FIXTURE_H_
-#define EVENSHARD_TESTS_COMMON_PLACEMENT_PLAN_FIXTURE_H_
+#ifndef EVENSHARD_TESTS_COMMON_PLACEMENT_PLAN_PLAN_FIXTURE_H_
+#define EVENSHARD_TESTS_COMMON_PLACEMENT_PLAN_PLAN_FIXTURE_H_
 
 #include <catch2/catch.hpp>
 #include <cstdint>
@@ -9,7 +9,7 @@
 
 #include "absl/types/span.h"
 #include "common/placement/model/model.h"
-#include "common/placement/plan.h"
+#include "common/placement/plan/plan.h"
 #include "proto/config.pb.h"
 
 // Models, partitions and the checks that every plan must pass.
@@ -153,4 +153,4 @@ inline void CheckChunks(const Model& model, const Plan& plan, int64_t chunk_byte
 
 }  // namespace evenshard
 
-#endif  // EVENSHARD_TESTS_COMMON_PLACEMENT_PLAN_FIXTURE_H_
+#endif  // EVENSHARD_TESTS_COMMON_PLACEMENT_PLAN_PLAN_FIXTURE_H_

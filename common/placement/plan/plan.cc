@@ -1,11 +1,11 @@
-#include "common/placement/plan.h"
+#include "common/placement/plan/plan.h"
 
 #include <algorithm>
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "common/base/hash.h"
-#include "common/placement/plan_cuts.h"
+#include "common/placement/plan/plan_cuts.h"
 
 namespace evenshard {
 namespace {

@@ -5,8 +5,8 @@
 #include <string>
 #include <vector>
 
-#include "common/placement/plan.h"
-#include "tests/common/placement/plan_fixture.h"
+#include "common/placement/plan/plan.h"
+#include "tests/common/placement/plan/plan_fixture.h"
 
 namespace evenshard {
 namespace {

@@ -1,4 +1,4 @@
-#include "common/placement/chunk_size.h"
+#include "common/placement/plan/chunk_size.h"
 
 #include <catch2/catch.hpp>
 #include <string>

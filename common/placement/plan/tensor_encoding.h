@@ -1,5 +1,5 @@
-#ifndef EVENSHARD_COMMON_PLACEMENT_TENSOR_ENCODING_H_
-#define EVENSHARD_COMMON_PLACEMENT_TENSOR_ENCODING_H_
+#ifndef EVENSHARD_COMMON_PLACEMENT_PLAN_TENSOR_ENCODING_H_
+#define EVENSHARD_COMMON_PLACEMENT_PLAN_TENSOR_ENCODING_H_
 
 #include "common/config/parameter_encodings.h"
 #include "common/placement/model/model.h"
@@ -33,4 +33,4 @@ inline Encoding AnswerEncodingOf(const ExchangeConfig& exchange, const Tensor& t
 
 }  // namespace evenshard
 
-#endif  // EVENSHARD_COMMON_PLACEMENT_TENSOR_ENCODING_H_
+#endif  // EVENSHARD_COMMON_PLACEMENT_PLAN_TENSOR_ENCODING_H_

@@ -1,4 +1,4 @@
-#include "common/placement/plan_cuts.h"
+#include "common/placement/plan/plan_cuts.h"
 
 #include <algorithm>
 #include <cmath>

@@ -1,4 +1,4 @@
-#include "common/placement/ring_plan.h"
+#include "common/placement/plan/ring_plan.h"
 
 #include <algorithm>
 #include <string>

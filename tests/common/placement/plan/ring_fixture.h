@@ -1,5 +1,5 @@
-#ifndef EVENSHARD_TESTS_COMMON_PLACEMENT_RING_FIXTURE_H_
-#define EVENSHARD_TESTS_COMMON_PLACEMENT_RING_FIXTURE_H_
+#ifndef EVENSHARD_TESTS_COMMON_PLACEMENT_PLAN_RING_FIXTURE_H_
+#define EVENSHARD_TESTS_COMMON_PLACEMENT_PLAN_RING_FIXTURE_H_
 
 #include <google/protobuf/text_format.h>
 
@@ -7,7 +7,7 @@
 #include <string>
 
 #include "common/placement/model/model.h"
-#include "common/placement/ring_plan.h"
+#include "common/placement/plan/ring_plan.h"
 
 namespace evenshard {
 
@@ -42,4 +42,4 @@ inline RingPlan PlanOf(const Model& model, const RingPlan::Options& options) {
 
 }  // namespace evenshard
 
-#endif  // EVENSHARD_TESTS_COMMON_PLACEMENT_RING_FIXTURE_H_
+#endif  // EVENSHARD_TESTS_COMMON_PLACEMENT_PLAN_RING_FIXTURE_H_

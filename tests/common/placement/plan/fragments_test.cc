@@ -1,4 +1,4 @@
-#include "common/placement/fragments.h"
+#include "common/placement/plan/fragments.h"
 
 #include <google/protobuf/text_format.h>
 

@@ -1,12 +1,12 @@
-#ifndef EVENSHARD_COMMON_PLACEMENT_PLAN_CUTS_H_
-#define EVENSHARD_COMMON_PLACEMENT_PLAN_CUTS_H_
+#ifndef EVENSHARD_COMMON_PLACEMENT_PLAN_PLAN_CUTS_H_
+#define EVENSHARD_COMMON_PLACEMENT_PLAN_PLAN_CUTS_H_
 
 #include <cstdint>
 #include <vector>
 
 #include "absl/types/span.h"
 #include "common/placement/model/model.h"
-#include "common/placement/plan.h"
+#include "common/placement/plan/plan.h"
 #include "proto/config.pb.h"
 
 namespace evenshard {
@@ -28,4 +28,4 @@ std::vector<Slice> CutModel(const Model& model, const Partition& partition, int 
 
 }  // namespace evenshard
 
-#endif  // EVENSHARD_COMMON_PLACEMENT_PLAN_CUTS_H_
+#endif  // EVENSHARD_COMMON_PLACEMENT_PLAN_PLAN_CUTS_H_

@@ -1,0 +1,30 @@
+#ifndef EVENSHARD_TOOLS_LAUNCH_LAUNCH_OPTIONS_H_
+#define EVENSHARD_TOOLS_LAUNCH_LAUNCH_OPTIONS_H_
+
+#include <string>
+#include <vector>
+
+namespace evenshard {
+
+// What the command line of launch says.
+struct LaunchOptions {
+  std::string config;
+  std::vector<std::string> overrides;
+  std::string save;
+  std::string stats;
+  std::string summary;
+  std::string trace;
+  std::string name;
+  std::string log_dir;
+  int stdin_rank = -1;    // -1: nobody has it
+  int max_restarts = -1;  // -1: not given
+  bool resume = false;
+  std::string ps;
+  std::string worker;
+  std::string psctl;
+  std::vector<std::string> program;  // of the workers in place of `worker`, with its arguments
+};
+
+}  // namespace evenshard
+
+#endif  // EVENSHARD_TOOLS_LAUNCH_LAUNCH_OPTIONS_H_
