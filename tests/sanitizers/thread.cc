@@ -8,6 +8,9 @@
 #include <grpc/grpc.h>
 #include <link.h>
 #include <sanitizer/tsan_interface.h>
+#include <sys/socket.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <array>
@@ -323,6 +326,12 @@ grpc_slice grpc_slice_new_with_user_data(void* data, size_t size, void (*destroy
         ended.give_back(ended.argument);
       },
       lent);
+}
+
+// gRPC closes the connections that we accept, which is not seen like all that it does. So that one
+// is accepted is not to be seen either: with its number another thread may open something next.
+int accept4(int socket, sockaddr* address, socklen_t* size, int flags) {
+  return static_cast<int>(syscall(SYS_accept4, socket, address, size, flags));
 }
 
 // More memory than there is must be refused, and a process that ends must not sleep first, which
