@@ -47,7 +47,7 @@ std::shared_ptr<CertificateProviderInterface> ProviderOf(const Security& securit
   struct Providers {
     absl::Mutex mutex;
     std::map<Files, std::shared_ptr<CertificateProviderInterface>> by_files ABSL_GUARDED_BY(mutex);
-    std::vector<std::shared_ptr<ExpiryWatch>> watches ABSL_GUARDED_BY(mutex);
+    std::vector<std::unique_ptr<ExpiryWatch>> watches ABSL_GUARDED_BY(mutex);
   };
   static auto* const providers = new Providers;
   absl::MutexLock lock(&providers->mutex);
@@ -56,7 +56,7 @@ std::shared_ptr<CertificateProviderInterface> ProviderOf(const Security& securit
   if (provider == nullptr) {
     provider = std::make_shared<FileWatcherCertificateProvider>(
         security.key(), security.certificate(), security.authority(), kRereadSeconds);
-    providers->watches.push_back(ExpiryWatch::Start(security, kExpiryPeriod));
+    providers->watches.push_back(std::make_unique<ExpiryWatch>(security, kExpiryPeriod));
   }
   return provider;
 }
