@@ -45,14 +45,9 @@ class SecureRing {
   std::shared_ptr<grpc::Channel> Channel(int rank) const {
     const std::string name = absl::StrCat("worker", rank);
     authority_.Issue(name, {.names = {absl::StrCat("URI:evenshard://run/worker/", rank)}});
-    Security security;
-    security.set_certificate(folder_.Path(name + ".pem"));
-    security.set_key(folder_.Path(name + ".key"));
-    security.set_authority(authority_.path());
-    security.set_run("run");
     const std::string& address = ring_->config().proto().ring().address(0);
-    return grpc::CreateChannel(
-        address, ChannelCredentialsFor(address, security, {.role = Role::kWorker, .index = 0}));
+    return grpc::CreateChannel(address, ChannelCredentialsFor(address, authority_.SecurityOf(name),
+                                                              {.role = Role::kWorker, .index = 0}));
   }
 
  private:

@@ -44,12 +44,7 @@ class SecureCluster {
   Security Caller(const TestAuthority& authority, const std::string& name,
                   const TestAuthority::Certificate& certificate) const {
     authority.Issue(name, certificate);
-    Security security;
-    security.set_certificate(folder_.Path(name + ".pem"));
-    security.set_key(folder_.Path(name + ".key"));
-    security.set_authority(authority_.path());
-    security.set_run("run");
-    return security;
+    return authority_.SecurityOf(name);
   }
 
   std::shared_ptr<grpc::Channel> Channel(const Security& caller) const {

@@ -15,6 +15,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "proto/config.pb.h"
 #include "tests/testing/scratch_folder.h"
 
 namespace evenshard {
@@ -51,7 +52,17 @@ class TestAuthority {
     REQUIRE(chmod(folder_.Path(name + ".key").c_str(), 0600) == 0);
   }
 
-  // "security={...}" for the files of NAME, in run "run".
+  // The `security` of a process with the files of NAME, in run "run".
+  Security SecurityOf(const std::string& name) const {
+    Security security;
+    security.set_certificate(folder_.Path(name + ".pem"));
+    security.set_key(folder_.Path(name + ".key"));
+    security.set_authority(path_);
+    security.set_run("run");
+    return security;
+  }
+
+  // The same as an override: "security={...}".
   std::string Override(const std::string& name) const {
     return absl::StrCat("security={certificate: '", folder_.Path(name + ".pem"), "' key: '",
                         folder_.Path(name + ".key"), "' authority: '", path_, "' run: 'run'}");

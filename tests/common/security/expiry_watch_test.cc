@@ -20,11 +20,7 @@ using Catch::Contains;
 Security EndsSoon(const ScratchFolder& folder) {
   const TestAuthority authority(folder, "authority");
   authority.Issue("soon", {.names = {"URI:evenshard://run/worker/0"}, .ends = 6 * 24 * 3600});
-  Security security;
-  security.set_certificate(folder.Path("soon.pem"));
-  security.set_key(folder.Path("soon.key"));
-  security.set_authority(authority.path());
-  security.set_run("run");
+  Security security = authority.SecurityOf("soon");
   security.set_name("worker-0");
   return security;
 }

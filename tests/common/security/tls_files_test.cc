@@ -23,11 +23,7 @@ struct Files {
   TestAuthority authority{folder, "authority"};
 
   Security Of(const std::string& name) const {
-    Security security;
-    security.set_certificate(folder.Path(name + ".pem"));
-    security.set_key(folder.Path(name + ".key"));
-    security.set_authority(authority.path());
-    security.set_run("run");
+    Security security = authority.SecurityOf(name);
     security.set_name("worker-1");
     return security;
   }

@@ -4,18 +4,10 @@
 #include <string>
 #include <vector>
 
-#include "common/placement/model/model.h"
+#include "tests/common/placement/plan/model_fixture.h"
 
 namespace evenshard {
 namespace {
-
-Model Builtin(const std::string& name) {
-  ModelSpec spec;
-  spec.set_builtin(name);
-  absl::StatusOr<Model> model = Model::Create(spec);
-  REQUIRE(model.ok());
-  return *std::move(model);
-}
 
 TEST_CASE("a ring's chunks are a 64th of a worker's part, from 16 KiB to 1 MiB") {
   const Model vgg16 = Builtin("vgg16");  // 553,430,176 bytes

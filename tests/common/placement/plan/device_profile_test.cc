@@ -1,23 +1,14 @@
 #include "common/placement/plan/device_profile.h"
 
-#include <google/protobuf/text_format.h>
-
 #include <catch2/catch.hpp>
 #include <string>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "tests/common/placement/plan/model_fixture.h"
 
 namespace evenshard {
 namespace {
-
-Model MakeModel(const std::string& text) {
-  ModelSpec spec;
-  REQUIRE(google::protobuf::TextFormat::ParseFromString(text, &spec));
-  absl::StatusOr<Model> model = Model::Create(spec);
-  if (!model.ok()) FAIL(model.status());
-  return *std::move(model);
-}
 
 std::vector<LayerTime> Times(const Model& model, const std::string& device, double dilation,
                              int batch_size) {
@@ -37,13 +28,13 @@ double Total(const std::vector<LayerTime>& times) {
 }
 
 TEST_CASE("VGG-16 takes the time that was measured on each device") {
-  const Model vgg16 = MakeModel("builtin: 'vgg16'");
+  const Model vgg16 = ModelOf("builtin: 'vgg16'");
   CHECK(Total(Times(vgg16, "rtx_2080_ti", 1, 16)) == Approx(90.8e-3));
   CHECK(Total(Times(vgg16, "cpu_epyc_2_threads", 1, 8)) == Approx(4));
 }
 
 TEST_CASE("layers take time by their FLOPs, and those without by the bytes they move") {
-  const Model model = MakeModel(R"(
+  const Model model = ModelOf(R"(
     input { channels: 3 height: 8 width: 8 }
     layer { name: "c" conv { out_channels: 6 kernel: 3 padding: 1 } }
     layer { relu {} }
@@ -60,7 +51,7 @@ TEST_CASE("layers take time by their FLOPs, and those without by the bytes they 
 }
 
 TEST_CASE("residual blocks and batch norms have times too") {
-  const Model resnet152 = MakeModel("builtin: 'resnet152'");
+  const Model resnet152 = ModelOf("builtin: 'resnet152'");
   const std::vector<LayerTime> times = Times(resnet152, "rtx_2080_ti", 1, 16);
   for (const LayerTime& time : times) REQUIRE(time.forward_seconds > 0);
   // The source of the VGG-16 figure measured 191 ms here. The profile gives less, because it leaves
@@ -71,18 +62,18 @@ TEST_CASE("residual blocks and batch norms have times too") {
 
 TEST_CASE("times grow with the batch and the dilation, and do not shrink with the tensors") {
   const std::string text = "builtin: 'vgg16' ";
-  const double once = Total(Times(MakeModel(text), "rtx_2080_ti", 1, 1));
-  CHECK(Total(Times(MakeModel(text), "rtx_2080_ti", 1, 32)) == Approx(32 * once));
-  CHECK(Total(Times(MakeModel(text), "rtx_2080_ti", 10, 1)) == Approx(10 * once));
-  CHECK(Total(Times(MakeModel(text + "shrink: 64"), "rtx_2080_ti", 1, 1)) == once);
+  const double once = Total(Times(ModelOf(text), "rtx_2080_ti", 1, 1));
+  CHECK(Total(Times(ModelOf(text), "rtx_2080_ti", 1, 32)) == Approx(32 * once));
+  CHECK(Total(Times(ModelOf(text), "rtx_2080_ti", 10, 1)) == Approx(10 * once));
+  CHECK(Total(Times(ModelOf(text + "shrink: 64"), "rtx_2080_ti", 1, 1)) == once);
 }
 
 TEST_CASE("the device none takes no time") {
-  CHECK(Total(Times(MakeModel("builtin: 'vgg16'"), "none", 10, 32)) == 0);
+  CHECK(Total(Times(ModelOf("builtin: 'vgg16'"), "none", 10, 32)) == 0);
 }
 
 TEST_CASE("a prediction takes the emulated device, or else the profile") {
-  const Model model = MakeModel("builtin: 'mnist_mlp'");
+  const Model model = ModelOf("builtin: 'mnist_mlp'");
   ClusterConfig config;
   config.mutable_training()->set_batch_size(3);
   Compute& compute = *config.mutable_compute();
@@ -109,7 +100,7 @@ TEST_CASE("a prediction takes the emulated device, or else the profile") {
 }
 
 TEST_CASE("predicted times are those of the emulated device, or of the profile, or none") {
-  const Model vgg16 = MakeModel("builtin: 'vgg16'");
+  const Model vgg16 = ModelOf("builtin: 'vgg16'");
   const auto predicted = [&](const std::string& text) {
     ClusterConfig config;
     REQUIRE(google::protobuf::TextFormat::ParseFromString(text, &config));
@@ -138,7 +129,7 @@ TEST_CASE("known devices are listed, beginning with none") {
 TEST_CASE("an unknown device is an error that lists the known ones") {
   Compute::Emulated emulated;
   emulated.set_device("rtx_9");
-  const auto times = LayerTimes(MakeModel("builtin: 'mnist_mlp'"), emulated, 1);
+  const auto times = LayerTimes(ModelOf("builtin: 'mnist_mlp'"), emulated, 1);
   CHECK(times.status() ==
         absl::InvalidArgumentError("is \"rtx_9\", allowed: \"none\", \"rtx_2080_ti\", "
                                    "\"cpu_epyc_2_threads\""));

@@ -1,26 +1,19 @@
 #include "common/placement/plan/fragments.h"
 
-#include <google/protobuf/text_format.h>
-
 #include <algorithm>
 #include <catch2/catch.hpp>
+#include <cstdint>
+#include <vector>
+
+#include "tests/common/placement/plan/model_fixture.h"
 
 namespace evenshard {
 namespace {
 
 using Fragments = std::vector<std::vector<int>>;
 
-Model MustCreate(const std::string& text) {
-  ModelSpec spec;
-  REQUIRE(google::protobuf::TextFormat::ParseFromString(text, &spec));
-  absl::StatusOr<Model> model = Model::Create(spec);
-  INFO(model.status().ToString());
-  REQUIRE(model.ok());
-  return *std::move(model);
-}
-
 TEST_CASE("the largest layers go first into the fragments that have least") {
-  const Model model = MustCreate(R"(
+  const Model model = ModelOf(R"(
       input { channels: 4 height: 1 width: 1 }
       layer { name: "a" linear { out_features: 10 } }  # 50 elements
       layer { relu {} }
@@ -34,7 +27,7 @@ TEST_CASE("the largest layers go first into the fragments that have least") {
 }
 
 TEST_CASE("fragments of a model without a very large layer are about equal") {
-  const Model model = MustCreate("builtin: 'resnet50'");
+  const Model model = ModelOf("builtin: 'resnet50'");
   const Fragments fragments = FragmentsOf(model, 4);
   std::vector<int64_t> elements;
   size_t layers = 0;

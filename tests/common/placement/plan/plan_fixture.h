@@ -11,6 +11,7 @@
 #include "common/placement/model/model.h"
 #include "common/placement/plan/plan.h"
 #include "proto/config.pb.h"
+#include "tests/common/placement/plan/model_fixture.h"
 
 // Models, partitions and the checks that every plan must pass.
 
@@ -41,12 +42,6 @@ inline Model MustCreate(const ModelSpec& spec) {
   absl::StatusOr<Model> model = Model::Create(spec);
   REQUIRE(model.status().ToString() == "OK");
   return *std::move(model);
-}
-
-inline Model Builtin(const std::string& name) {
-  ModelSpec spec;
-  spec.set_builtin(name);
-  return MustCreate(spec);
 }
 
 inline Plan MustCreate(const Model& model, const Partition& partition, int shards,

@@ -1,26 +1,13 @@
 #ifndef EVENSHARD_TESTS_COMMON_PLACEMENT_PLAN_RING_FIXTURE_H_
 #define EVENSHARD_TESTS_COMMON_PLACEMENT_PLAN_RING_FIXTURE_H_
 
-#include <google/protobuf/text_format.h>
-
 #include <catch2/catch.hpp>
-#include <string>
 
 #include "common/placement/model/model.h"
 #include "common/placement/plan/ring_plan.h"
+#include "tests/common/placement/plan/model_fixture.h"
 
 namespace evenshard {
-
-inline Model ModelOf(const std::string& text) {
-  ModelSpec spec;
-  REQUIRE(google::protobuf::TextFormat::ParseFromString(text, &spec));
-  absl::StatusOr<Model> model = Model::Create(spec);
-  INFO(model.status().ToString());
-  REQUIRE(model.ok());
-  return *std::move(model);
-}
-
-inline Model BuiltIn(const std::string& name) { return ModelOf("builtin: \"" + name + "\""); }
 
 // Tensors of many sizes, most of them with gaps behind.
 inline Model SmallModel() {

@@ -43,7 +43,7 @@ void CheckCovers(const Model& model, const RingPlan& plan, const RingPlan::Optio
 
 TEST_CASE("a plan covers every float of every model once") {
   for (const char* name : {"mnist_mlp", "alexnet", "vgg16", "resnet152"}) {
-    const Model model = BuiltIn(name);
+    const Model model = Builtin(name);
     for (const int workers : {2, 3, 5, 8}) {
       const RingPlan::Options options = {.workers = workers,
                                          .bucket_bytes = 25 << 20,
@@ -64,7 +64,7 @@ TEST_CASE("parts may be empty where a bucket has less than 16 floats for each wo
 }
 
 TEST_CASE("a tensor that is larger than a bucket is cut into equal pieces, each its own bucket") {
-  const Model model = BuiltIn("vgg16");
+  const Model model = Builtin("vgg16");
   const RingPlan plan = PlanOf(model, {.workers = 4,
                                        .bucket_bytes = 25 << 20,
                                        .first_bucket_bytes = 1 << 20,
@@ -84,7 +84,7 @@ TEST_CASE("a tensor that is larger than a bucket is cut into equal pieces, each 
 }
 
 TEST_CASE("the first bucket is complete when it has its bytes, and small tensors share buckets") {
-  const Model model = BuiltIn("resnet152");
+  const Model model = Builtin("resnet152");
   const RingPlan plan = PlanOf(model, {.workers = 2,
                                        .bucket_bytes = 25 << 20,
                                        .first_bucket_bytes = 1 << 20,
@@ -96,7 +96,7 @@ TEST_CASE("the first bucket is complete when it has its bytes, and small tensors
 
 TEST_CASE("each layer knows the segments that have its tensors, and they know it") {
   for (const char* name : {"alexnet", "resnet152"}) {
-    const Model model = BuiltIn(name);
+    const Model model = Builtin(name);
     const RingPlan plan = PlanOf(model, {.workers = 3,
                                          .bucket_bytes = 4 << 20,
                                          .first_bucket_bytes = 1 << 20,
@@ -141,7 +141,7 @@ TEST_CASE("the fingerprint tells plans apart, and only plans") {
 }
 
 TEST_CASE("a plan with too many segments is refused") {
-  const absl::Status status = RingPlan::Create(BuiltIn("vgg16"), {.workers = 2,
+  const absl::Status status = RingPlan::Create(Builtin("vgg16"), {.workers = 2,
                                                                   .bucket_bytes = 25 << 20,
                                                                   .first_bucket_bytes = 1 << 20,
                                                                   .chunk_bytes = 64 >> 1})
