@@ -76,7 +76,7 @@ def _train(arguments, experiment, runs, stored, images, programs, folder):
         outcome = f"{seconds:.1f} s to" if seconds is not None else "did not reach"
         progress.end(
             f"{outcome} {experiment.proto.accuracy:g} %, {result['accuracy']:.2f} % at the end,"
-            f" {experiment.loads[one.mode].link_part * result['bytes'] / 1e6:,.2f} MB each way"
+            f" {experiment.loads[one.mode].link_bytes(result) / 1e6:,.2f} MB each way"
         )
 
 

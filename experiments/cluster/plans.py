@@ -75,6 +75,10 @@ class Load:
     # state.
     stored_part: float
 
+    def link_bytes(self, result):
+        """Returns the bytes that passed the busiest link each way in a run of training.execute."""
+        return self.link_part * result["bytes"]
+
 
 def load(kind, experiment, runs, programs):
     """Returns the Plan of every cell of `runs`. Raises ConfigError if a config is impossible."""

@@ -17,7 +17,7 @@ class Cell:
         self.run = run
         self.results = results
         self.load = experiment.loads[run.mode]
-        self.link_bytes = [self.load.link_part * each["bytes"] for each in results]
+        self.link_bytes = [self.load.link_bytes(each) for each in results]
         # Infinite where the accuracy was not reached.
         self.times = [_or_infinite(training.seconds_to(accuracy, each)) for each in results]
         self.seconds = statistics.median(self.times)
@@ -103,7 +103,7 @@ class Results:
             "seconds_to_accuracy": "" if seconds is None else f"{seconds:.3f}",
             "final_accuracy": f"{result['accuracy']:.2f}",
             "busiest_link_bytes_each_way": round(
-                self.experiment.loads[one.mode].link_part * result["bytes"]
+                self.experiment.loads[one.mode].link_bytes(result)
             ),
             "iterations": " ".join(map(str, result["iterations"])),
             "images_per_second": f"{_images_per_second(result, batch_size):.1f}",
