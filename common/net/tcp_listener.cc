@@ -172,6 +172,7 @@ void TcpListener::Run() {
         waited_at.push_back(fd);
         continue;
       }
+      if (events[i].events == EPOLLIN) continue;  // CloseLoud looks
       absl::MutexLock lock(&mutex_);
       Forget(fd);
     }
@@ -243,7 +244,13 @@ void TcpListener::BecomeKnown(const std::string& peer, bool sends_data) {
   absl::MutexLock lock(&mutex_);
   const auto copy = copy_of_.find(peer);
   if (copy == copy_of_.end()) return;
-  if (sends_data) asking_.erase(copy->second);
+  if (sends_data) {
+    asking_.erase(copy->second);
+  } else {
+    // Whatever it sends is looked at when it comes, not only after kAskingPeriod.
+    epoll_event event = {.events = EPOLLIN | EPOLLRDHUP | EPOLLET, .data = {.fd = copy->second}};
+    epoll_ctl(epoll_, EPOLL_CTL_MOD, copy->second, &event);
+  }
   if (const auto goes = gate_.BecomeKnown(copy->second, sends_data); goes.has_value()) {
     Close(*goes, "others need its place (limits.strangers)");
   }
@@ -276,7 +283,9 @@ void TcpListener::CloseLoud() {
 
 void TcpListener::Close(int copy, absl::string_view why) {
   LogRefusal(absl::StrCat("a connection of ", peer_of_[copy], ": ", why));
-  shutdown(copy, SHUT_RDWR);
+  // After shutdown(2) gRPC would still read what has come, which may be megabytes of calls.
+  const sockaddr nobody = {.sa_family = AF_UNSPEC, .sa_data = {}};
+  connect(copy, &nobody, sizeof(nobody));
   Forget(copy);
 }
 

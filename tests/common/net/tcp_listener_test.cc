@@ -6,6 +6,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <array>
 #include <catch2/catch.hpp>
 #include <functional>
 #include <memory>
@@ -93,6 +94,12 @@ class Taker {
         }
       }
     }
+  }
+  // What has come on the first connection and was not read.
+  ssize_t ReadFirst() {
+    absl::MutexLock lock(&mutex_);
+    std::array<char, 16> bytes;
+    return read(fds_.front(), bytes.data(), bytes.size());
   }
   void EndAll() {
     absl::MutexLock lock(&mutex_);
@@ -203,6 +210,18 @@ TEST_CASE("who is not known in time is closed") {
   CHECK(silent.IsEnded());
   CHECK(listener->counts().timed_out == 1);
   CHECK_THAT(log.text(), Contains("it made no call that it may make"));
+}
+
+TEST_CASE("what a connection has sent before it is closed is not read any more") {
+  Strangers limits = Limits();
+  limits.set_handshake_seconds(0.2);
+  Taker taker;
+  const auto listener = Started(limits, &taker);
+  const Client client(listener->port());
+  client.Send("a call");
+  CHECK(client.IsEnded());
+  REQUIRE(taker.taken() == 1);
+  CHECK(taker.ReadFirst() <= 0);
 }
 
 TEST_CASE("who only asks is closed if it sends much, and who sends data is not") {
