@@ -16,6 +16,7 @@
 #include <array>
 #include <atomic>
 #include <cstring>
+#include <functional>
 #include <thread>
 #include <utility>
 
@@ -24,6 +25,7 @@
 #include "absl/synchronization/notification.h"
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
+#include "grpcpp/alarm.h"
 #include "grpcpp/support/server_callback.h"
 
 namespace {
@@ -204,11 +206,25 @@ void grpc::internal::ServerCallbackCall::ScheduleOnDone(bool inline_ondone) {
 // The library runs OnCancel on a thread of its own as well, and counts its end where the sanitizer
 // does not see it.
 void grpc::internal::ServerCallbackCall::CallOnCancel(ServerReactor* reactor) {
+  __tsan_acquire(&on_cancel_conditions_remaining_);  // one of them is that there is a reactor
   Ref();
   std::thread([this, reactor] {
     reactor->OnCancel();
     MaybeDone(/*inline_ondone=*/true);
   }).detach();
+}
+
+// What an alarm has run is freed after that, by whoever gives up the alarm last. Here it is freed at
+// once, since the sanitizer does not see who that is.
+void grpc::Alarm::SetInternal(gpr_timespec deadline, std::function<void(bool)> run) {
+  constexpr auto kSet = static_cast<void (Alarm::*)(gpr_timespec, std::function<void(bool)>)>(
+      &Alarm::SetInternal);
+  auto* const held = new std::function<void(bool)>(std::move(run));
+  const std::function<void(bool)> run_and_free = [held](bool ok) {
+    (*held)(ok);
+    delete held;
+  };
+  ::Call<kSet>(this, deadline, run_and_free);
 }
 
 namespace {
@@ -355,6 +371,7 @@ const char* __tsan_default_suppressions() {
          "called_from_lib:libcrypto.so\n"
          "called_from_lib:libabsl_status.so\n"
          "called_from_lib:libabsl_cord.so\n"
+         "called_from_lib:libabsl_cord_internal.so\n"
          "called_from_lib:libabsl_strings.so\n"
          "called_from_lib:libabsl_graphcycles_internal.so\n"
          "called_from_lib:libabsl_random_internal_pool_urbg.so\n"

@@ -35,7 +35,7 @@ class TcpProxy {
     const sockaddr_un address = At(place.path);
     REQUIRE(bind(listener_, reinterpret_cast<const sockaddr*>(&address), sizeof(address)) == 0);
     REQUIRE(listen(listener_, 64) == 0);
-    threads_.emplace_back([this] { Accept(); });
+    Start();
   }
 
   explicit TcpProxy(int target, const std::string& unix_path = "")
@@ -47,7 +47,7 @@ class TcpProxy {
     REQUIRE(listen(listener_, 16) == 0);
     REQUIRE(getsockname(listener_, reinterpret_cast<sockaddr*>(&address), &size) == 0);
     port_ = ntohs(address.sin_port);
-    threads_.emplace_back([this] { Accept(); });
+    Start();
   }
 
   ~TcpProxy() {
@@ -99,6 +99,11 @@ class TcpProxy {
   }
 
  private:
+  void Start() {
+    absl::MutexLock lock(&mutex_);  // the thread adds others at once
+    threads_.emplace_back([this] { Accept(); });
+  }
+
   static sockaddr_in Loopback(int port) {
     sockaddr_in address = {};
     address.sin_family = AF_INET;
