@@ -11,7 +11,6 @@
 #include "common/net/channel_options.h"
 #include "common/optimizer/optimizer.h"
 #include "grpcpp/ext/proto_server_reflection_plugin.h"
-#include "grpcpp/health_check_service_interface.h"
 #include "grpcpp/server_builder.h"
 #include "spdlog/spdlog.h"
 
@@ -95,7 +94,6 @@ absl::Status Server::CheckPorts() const {
 
 absl::Status Server::Listen() {
   const PlannedConfig& config = *options_.config;
-  grpc::EnableDefaultHealthCheckService(true);
   grpc::reflection::InitProtoReflectionServerBuilderPlugin();
   grpc::ServerBuilder builder;
   // A chunk's state goes to a replica in one message, with the optimizer's arrays, of which

@@ -76,7 +76,7 @@ def _report(case, name, arguments):
         f"{label:34}{statistics.median(each.ratio for each in rounds):18.2f}"
         f"{f'{statistics.median(ratios):.2f} ({ratios[0]:.2f}-{ratios[-1]:.2f})':>20}"
         f"{grown_bytes / 1e6:7.0f} MB  "
-        + ", ".join(f"{key} {value}" for key, value in counts.items() if "most" not in key)
+        + ", ".join(f"{key} {value}" for key, value in counts.items() if key != "limits")
         + f"; {statistics.median(each.acts for each in rounds):.0f} times, "
         f"{statistics.median(each.got_through for each in rounds):.0f} got through at a time",
         flush=True,

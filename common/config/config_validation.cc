@@ -299,6 +299,11 @@ void ValidateStrangers(const Strangers& limits, FieldProblems* problems) {
   problems->RequireRange("limits.strangers.streams", limits.streams(), 8, 1000);
   problems->RequireRange("limits.strangers.header_bytes", limits.header_bytes(), 1024, 1 << 20);
   problems->RequireRange("limits.strangers.readers", limits.readers(), 1, kMost);
+  problems->RequireRange("limits.strangers.asking_burst_bytes", limits.asking_burst_bytes(),
+                         1 << 14, 1 << 30);
+  problems->RequireRange("limits.strangers.asking_bytes_per_second",
+                         limits.asking_bytes_per_second(), 1 << 10, 1 << 30);
+  ValidateTime("limits.strangers.shun_seconds", limits.shun_seconds(), problems);
   problems->RequireRange("limits.strangers.log_lines", limits.log_lines(), 0, kMost);
 }
 

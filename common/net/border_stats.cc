@@ -11,19 +11,16 @@ ShardStats::Protection ProtectionOf(const ClusterConfig& config) {
 
 ShardStats::Connections ConnectionStats(const ConnectionGate::Counts& counts,
                                         const ClusterConfig& config) {
-  const Strangers limits = StrangersOf(config);
   ShardStats::Connections connections;
   connections.set_open(counts.open);
-  connections.set_most_open(limits.connections());
   connections.set_unproven(counts.unknown);
-  connections.set_most_unproven(limits.handshakes());
   connections.set_accepted(counts.accepted);
   connections.set_turned_away(counts.turned_away);
   connections.set_pushed_out(counts.pushed_out);
   connections.set_timed_out(counts.timed_out);
   connections.set_readers(counts.readers);
-  connections.set_most_readers(MostReaders(limits));
   connections.set_loud(counts.loud);
+  *connections.mutable_limits() = StrangersOf(config);
   return connections;
 }
 

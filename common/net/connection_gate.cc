@@ -9,7 +9,6 @@
 namespace evenshard {
 namespace {
 
-constexpr absl::Duration kShunned = absl::Seconds(1);
 // A handshake without TLS takes next to nothing of a processor.
 constexpr int kPlaintextPerSecond = 200;
 
@@ -29,11 +28,16 @@ Strangers StrangersOf(const ClusterConfig& config) {
         config.security().has_certificate() ? limits.handshakes_per_second() : kPlaintextPerSecond;
     limits.set_handshakes_per_second(std::max(ordinary, 2 * needed));
   }
+  limits.set_readers(std::min(limits.readers(), std::max(limits.connections() / 2, 1)));
+  // The others as they are by default, so that statistics show them.
+  limits.set_handshake_seconds(limits.handshake_seconds());
+  limits.set_streams(limits.streams());
+  limits.set_header_bytes(limits.header_bytes());
+  limits.set_log_lines(limits.log_lines());
+  limits.set_asking_burst_bytes(limits.asking_burst_bytes());
+  limits.set_asking_bytes_per_second(limits.asking_bytes_per_second());
+  limits.set_shun_seconds(limits.shun_seconds());
   return limits;
-}
-
-int MostReaders(const Strangers& limits) {
-  return std::min(limits.readers(), std::max(limits.connections() / 2, 1));
 }
 
 bool ConnectionGate::IsTooFast(const std::string& host, absl::Time now) {
@@ -91,7 +95,7 @@ std::optional<int> ConnectionGate::BecomeKnown(int connection, bool sends_data) 
   if (sends_data) {
     known_.emplace(connection, found->host);
   } else {
-    if (static_cast<int>(asking_.size()) >= MostReaders(limits_)) pushed_out = PushOut(asking_);
+    if (static_cast<int>(asking_.size()) >= limits_.readers()) pushed_out = PushOut(asking_);
     asking_.push_back(*found);
   }
   unknown_.erase(found);
@@ -110,7 +114,9 @@ void ConnectionGate::Shun(int connection, absl::Time now) {
   ++counts_.loud;
   for (Visitors* visitors : {&asking_, &unknown_}) {
     const auto found = Find(*visitors, connection);
-    if (found != visitors->end()) shunned_until_[found->host] = now + kShunned;
+    if (found != visitors->end()) {
+      shunned_until_[found->host] = now + absl::Seconds(limits_.shun_seconds());
+    }
   }
 }
 

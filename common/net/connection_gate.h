@@ -14,10 +14,9 @@
 
 namespace evenshard {
 
-// The limits of a run, with those that the config leaves out.
+// The limits of a run, with those that the config leaves out. Those who only ask have half of all
+// connections at most.
 Strangers StrangersOf(const ClusterConfig& config);
-// How many connections may be of those who only ask.
-int MostReaders(const Strangers& limits);
 
 // Decides which connections to a process may stay (limits.strangers). It knows no sockets: a
 // connection is a number that the caller chooses. A connection is known from its first call on that
@@ -49,7 +48,7 @@ class ConnectionGate {
   // counted as open any more.
   std::optional<int> BecomeKnown(int connection, bool sends_data);
   void End(int connection);
-  // For a second nobody comes in from the host of `connection`, which has sent too much.
+  // For `shun_seconds` nobody comes in from the host of `connection`, which has sent too much.
   void Shun(int connection, absl::Time now);
   // Those that were not known in time. They are not counted as open any more.
   std::vector<int> TakeOverdue(absl::Time now);

@@ -8,6 +8,7 @@
 #include "common/security/credentials.h"
 #include "common/security/refusal_log.h"
 #include "common/security/rights.h"
+#include "grpcpp/health_check_service_interface.h"
 #include "grpcpp/security/server_credentials.h"
 #include "grpcpp/support/server_interceptor.h"
 
@@ -24,8 +25,7 @@ class Introduction final : public grpc::experimental::ServerInterceptorFactoryIn
   grpc::experimental::Interceptor* CreateServerInterceptor(
       grpc::experimental::ServerRpcInfo* call) override {
     grpc::ServerContextBase& context = *call->server_context();
-    // gRPC's own answer to a method that nobody offers has no call yet, and is no call that
-    // somebody may make.
+    // gRPC's own answer to a method that nobody offers may have no call yet.
     if (context.c_call() == nullptr) return nullptr;
     const Identity caller = CallerOf(context, security_);
     listener_->BecomeKnown(context.peer(), caller.Has(Role::kWorker) || caller.Has(Role::kShard));
@@ -57,6 +57,7 @@ absl::StatusOr<std::unique_ptr<Listener>> Listener::Start(grpc::ServerBuilder* b
   if (absl::Status listens = listener->ListenAt(address, config); !listens.ok()) {
     return cannot(listens.message());
   }
+  grpc::EnableDefaultHealthCheckService(true);
   listener->acceptor_ = builder->experimental().AddExternalConnectionAcceptor(
       grpc::ServerBuilder::experimental_type::ExternalConnectionType::FROM_FD, *credentials);
   if (listener->tcp_ != nullptr) {

@@ -100,8 +100,8 @@ Source SourceOf(const AddressOfSocket& address) {
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<TcpListener>> TcpListener::Listen(const std::string& address,
-                                                                 Strangers limits) {
-  std::unique_ptr<TcpListener> listener(new TcpListener(std::move(limits)));
+                                                                 const Strangers& limits) {
+  std::unique_ptr<TcpListener> listener(new TcpListener(limits));
   RETURN_IF_ERROR(listener->Bind(address));
   return listener;
 }
@@ -231,7 +231,7 @@ void TcpListener::TakeIn(int listening, int connection, const std::string& peer,
     }
     peer_of_[copy] = peer;
     copy_of_[peer] = copy;
-    asking_.emplace(copy, now);
+    asking_.emplace(copy, AskingLimit(limits_, now));
     if (const std::optional<int> goes = gate_.Arrive(copy, host, now); goes.has_value()) {
       Close(*goes, "others need its place (limits.strangers)");
     }

@@ -32,7 +32,7 @@ class TcpListener {
   // may listen on one of them. Connections wait for Start. Errors: ALREADY_EXISTS if somebody does;
   // otherwise what the system says.
   static absl::StatusOr<std::unique_ptr<TcpListener>> Listen(const std::string& address,
-                                                             Strangers limits);
+                                                             const Strangers& limits);
   // Calls Stop.
   ~TcpListener();
 
@@ -52,7 +52,7 @@ class TcpListener {
   ConnectionGate::Counts counts() const;
 
  private:
-  explicit TcpListener(Strangers limits) : gate_(std::move(limits)) {}
+  explicit TcpListener(const Strangers& limits) : limits_(limits), gate_(limits) {}
 
   absl::Status Bind(const std::string& address);
   void Run();
@@ -67,6 +67,7 @@ class TcpListener {
   void Close(int copy, absl::string_view why) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void Forget(int copy) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
+  const Strangers limits_;
   int port_ = 0;
   int epoll_ = -1;
   std::vector<int> listening_;

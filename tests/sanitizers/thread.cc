@@ -214,11 +214,11 @@ void grpc::internal::ServerCallbackCall::CallOnCancel(ServerReactor* reactor) {
   }).detach();
 }
 
-// What an alarm has run is freed after that, by whoever gives up the alarm last. Here it is freed at
-// once, since the sanitizer does not see who that is.
+// What an alarm has run is freed after that, by whoever gives up the alarm last. Here it is freed
+// at once, since the sanitizer does not see who that is.
 void grpc::Alarm::SetInternal(gpr_timespec deadline, std::function<void(bool)> run) {
-  constexpr auto kSet = static_cast<void (Alarm::*)(gpr_timespec, std::function<void(bool)>)>(
-      &Alarm::SetInternal);
+  constexpr auto kSet =
+      static_cast<void (Alarm::*)(gpr_timespec, std::function<void(bool)>)>(&Alarm::SetInternal);
   auto* const held = new std::function<void(bool)>(std::move(run));
   const std::function<void(bool)> run_and_free = [held](bool ok) {
     (*held)(ok);

@@ -13,13 +13,17 @@ namespace {
 
 constexpr absl::Time kStart = absl::UnixEpoch();
 
-Strangers Limits(int connections, int handshakes, int per_second) {
+// As a config with these has them.
+Strangers Limits(int connections, int handshakes, int per_second, int readers = 64) {
   Strangers limits;
   limits.set_connections(connections);
   limits.set_handshakes(handshakes);
   limits.set_handshakes_per_second(per_second);
   limits.set_handshake_seconds(10);
-  return limits;
+  limits.set_readers(readers);
+  ClusterConfig config;
+  *config.mutable_limits()->mutable_strangers() = limits;
+  return StrangersOf(config);
 }
 
 bool ComesIn(ConnectionGate* gate, int connection, const std::string& host, absl::Time now) {
@@ -45,6 +49,15 @@ TEST_CASE("limits that the config leaves out have room for all workers") {
   CHECK(StrangersOf(config).handshakes_per_second() == 16000);
   config.mutable_limits()->mutable_strangers()->set_handshakes(5);
   CHECK(StrangersOf(config).handshakes() == 5);
+}
+
+TEST_CASE("all limits that are in effect can be shown") {
+  const Strangers limits = StrangersOf(ClusterConfig());
+  for (int i = 0; i < Strangers::descriptor()->field_count(); ++i) {
+    const google::protobuf::FieldDescriptor* field = Strangers::descriptor()->field(i);
+    CAPTURE(field->name());
+    CHECK(Strangers::GetReflection()->HasField(limits, field));
+  }
 }
 
 TEST_CASE("no more connections than allowed are open, known or not") {
@@ -91,10 +104,7 @@ TEST_CASE("those who only ask have half of the places, and push out themselves")
 
 TEST_CASE("those who only ask have as many places as is said, if half of all are more") {
   for (const int readers : {2, 6}) {
-    Strangers limits = Limits(8, 100, 1000);
-    limits.set_readers(readers);
-    CHECK(MostReaders(limits) == std::min(readers, 4));
-    ConnectionGate gate(limits);
+    ConnectionGate gate(Limits(8, 100, 1000, readers));
     for (int i = 0; i < 6; ++i) {
       CHECK(ComesIn(&gate, i, "reader", kStart));
       gate.BecomeKnown(i, /*sends_data=*/false);

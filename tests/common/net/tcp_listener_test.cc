@@ -20,7 +20,6 @@
 #include "absl/synchronization/mutex.h"
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
-#include "common/net/asking_limit.h"
 #include "tests/testing/captured_log.h"
 
 namespace evenshard {
@@ -184,7 +183,7 @@ TEST_CASE("who is too much is closed at once, and who is known stays") {
 TEST_CASE("of those who only ask the oldest one is closed if they are too many") {
   const CapturedLog log;
   Strangers limits = Limits();
-  limits.set_connections(2);
+  limits.set_readers(1);
   Taker taker;
   const auto listener = Started(limits, &taker);
   const Client first(listener->port());
@@ -234,7 +233,7 @@ TEST_CASE("who only asks is closed if it sends much, and who sends data is not")
   REQUIRE(Comes([&] { return taker.taken() == 3; }));
   listener->BecomeKnown(reader.peer(), /*sends_data=*/false);
   listener->BecomeKnown(worker.peer(), /*sends_data=*/true);
-  const std::string much(AskingLimit::kBurstBytes * 2, 'x');
+  const std::string much(2 * Limits().asking_burst_bytes(), 'x');
   std::jthread reading([&](const std::stop_token& stop) { taker.Read(stop); });
   for (const Client* client : {&stranger, &reader, &worker}) client->Send(much);
   CHECK(stranger.IsEnded());

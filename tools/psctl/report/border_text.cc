@@ -21,7 +21,7 @@ std::string BorderText(absl::string_view name, ShardStats::Protection protection
                           connections.timed_out() + connections.loud();
   if (closed == 0) return text;
   absl::StrAppend(&text, name, " has ", FormatCount(connections.open()), " of ",
-                  FormatCount(connections.most_open()), " connections, and has closed ",
+                  FormatCount(connections.limits().connections()), " connections, and has closed ",
                   FormatCount(closed),
                   " of strangers and readers: ", FormatCount(connections.turned_away()),
                   " of too many, ", FormatCount(connections.pushed_out()), " for others, ",

@@ -8,6 +8,7 @@
 #include "common/base/status_macros.h"
 #include "common/base/text.h"
 #include "common/net/channel_options.h"
+#include "common/net/introduction.h"
 #include "common/net/pull.h"
 #include "common/net/status_conversion.h"
 #include "common/security/refusal_log.h"
@@ -72,6 +73,8 @@ absl::Status ShardControl::AwaitUp(const std::stop_token& stop) {
     spdlog::info("waiting for {}: {}", name(), WhyNotUp());
     logged = true;
   }
+  // A Join has the whole config, and the names of all tensors that workers bring.
+  Introduce(channel_, kTimeout, [&stop] { return stop.stop_requested(); });
   return absl::OkStatus();
 }
 

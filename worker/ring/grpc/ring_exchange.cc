@@ -27,6 +27,7 @@
 #include "common/checkpoint/initial_parameters.h"
 #include "common/checkpoint/storage/real_storage.h"
 #include "common/net/channel_options.h"
+#include "common/net/introduction.h"
 #include "common/net/status_conversion.h"
 #include "common/net/unix_socket.h"
 #include "common/process/open_files.h"
@@ -41,6 +42,7 @@ namespace {
 // A wait for a neighbour that takes longer than this is worth a line in the log.
 constexpr absl::Duration kQuietWait = absl::Seconds(3);
 constexpr absl::Duration kStopPeriod = absl::Milliseconds(50);
+constexpr absl::Duration kIntroduction = absl::Seconds(5);
 
 std::chrono::system_clock::time_point After(absl::Duration timeout) {
   return absl::ToChronoTime(absl::Now() + timeout);
@@ -203,7 +205,10 @@ absl::Status RingExchange::AwaitUp(absl::Duration patience) {
     if (!logged && waited > kQuietWait) spdlog::info("waiting for {}", NameOf(successor_));
     logged |= waited > kQuietWait;
   }
-  return CheckUnixPeer(config_.proto().ring().address(successor_));
+  RETURN_IF_ERROR(CheckUnixPeer(config_.proto().ring().address(successor_)));
+  // A Join has the names of all tensors that workers bring.
+  Introduce(control_, kIntroduction, [this] { return !round_->failure().ok(); });
+  return absl::OkStatus();
 }
 
 absl::Status RingExchange::Join() {

@@ -110,7 +110,7 @@ TEST_CASE("a worker says how it is protected, and which strangers it has met") {
   stats.set_refusals(3);
   ShardStats::Connections& connections = *stats.mutable_connections();
   connections.set_open(5);
-  connections.set_most_open(1000);
+  connections.mutable_limits()->set_connections(1000);
   connections.set_timed_out(2);
   connections.set_loud(3);
   CHECK_THAT(

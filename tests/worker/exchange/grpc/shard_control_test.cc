@@ -6,6 +6,7 @@
 #include <string>
 #include <thread>
 
+#include "tests/common/control/etcd/tcp_proxy.h"
 #include "tests/testing/cluster.h"
 
 namespace evenshard {
@@ -61,6 +62,27 @@ TEST_CASE_METHOD(Fixture, "a rank is taken, reported for and given up") {
   const WorkerStats stats = cluster.server(0).shard().Stats().worker(1);
   CHECK(stats.state() == WorkerStats::LEFT);
   CHECK(stats.usage().resident_bytes() == 4711);
+}
+
+TEST_CASE("a Join may be larger and slower than what strangers may send") {
+  TestCluster cluster(MustParse(kSmallConfig, {"limits.strangers.asking_burst_bytes=16384",
+                                               "limits.strangers.asking_bytes_per_second=1024"}));
+  const RealClock clock;
+  TcpProxy slow(std::stoi(cluster.addresses()[0].substr(cluster.addresses()[0].rfind(':') + 1)));
+  slow.Delay(absl::Milliseconds(100));  // each piece of 16 KiB
+  ShardControl control({.config = &cluster.config(),
+                        .slot = 0,
+                        .address = slow.endpoint(),
+                        .rank = 0,
+                        .incarnation = 7,
+                        .clock = &clock,
+                        .stop = {}});
+  REQUIRE(control.AwaitUp({}).ok());
+  JoinRequest request = cluster.RequestToJoin(0, 7);
+  request.set_process(std::string(100'000, 'p'));
+  const absl::Status joined = control.Join(request, {}).status();
+  CAPTURE(joined.ToString());
+  CHECK(joined.ok());
 }
 
 TEST_CASE_METHOD(Fixture, "who never called Join has nothing to leave") {

@@ -64,7 +64,7 @@ TEST_CASE("each worker says how far it is, what it has moved, and who is in the 
     CHECK(stats.failure().empty());
     CHECK(stats.usage().resident_bytes() == 100 + static_cast<uint64_t>(rank));
     CHECK(stats.has_usage_seconds_ago());
-    CHECK(stats.connections().most_open() > 0);  // counted on TCP only
+    CHECK(stats.connections().limits().connections() > 0);  // counted on TCP only
     incarnations.insert(stats.incarnation());
   }
   CHECK(incarnations.size() == 3);
