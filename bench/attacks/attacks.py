@@ -10,6 +10,8 @@ import collections.abc
 import dataclasses
 import errno
 import functools
+import os
+import select
 import selectors
 import socket
 import ssl
@@ -22,6 +24,10 @@ _ACK, _END_STREAM, _END_HEADERS = 1, 1, 4
 _FIRST_WINDOW = 65_535
 # At a time on a connection, as limits.strangers.streams says.
 _MOST_STREAMS = 16
+
+# Connections that an attack waits for at a time, and how long it waits until it tries again.
+_TRIED_AT_ONCE = 8
+_TRIED_SECONDS = 0.05
 
 # As from another host than the run's.
 HOST = "127.0.0.2"
@@ -49,6 +55,7 @@ class Target:
     plan: dict[str, int] = dataclasses.field(default_factory=dict)
     iteration: int = 0  # of the run, at the most, when the attack begins
     on_begin: collections.abc.Callable[[], None] = lambda: None
+    _tried: list[tuple[socket.socket, float]] = dataclasses.field(default_factory=list)
 
     def begin(self):
         """The attack is in place, so that its time begins."""
@@ -58,18 +65,39 @@ class Target:
     def is_over(self):
         return time.monotonic() >= self.end
 
-    def connect(self):
-        """Returns a connection by TCP, or None if there is none to be had now."""
-        try:
-            connection = socket.create_connection(
-                ("127.0.0.1", self.port), timeout=2, source_address=(HOST, 0)
-            )
-        except OSError as error:
-            if error.errno in (errno.EMFILE, errno.EADDRNOTAVAIL):
-                raise
-            time.sleep(0.01)
-            return None
+    def begin_connection(self):
+        """Returns a socket that connects by TCP meanwhile."""
+        connection = socket.socket()
+        connection.setblocking(False)
+        connection.bind((HOST, 0))
+        begun = connection.connect_ex(("127.0.0.1", self.port))
+        if begun != errno.EINPROGRESS:
+            connection.close()
+            raise OSError(begun, os.strerror(begun))
         return connection
+
+    def connect(self):
+        """Returns a connection by TCP, or None if there is none to be had now. A few are tried at a
+        time, again and again."""
+        while len(self._tried) < _TRIED_AT_ONCE:
+            self._tried.append((self.begin_connection(), time.monotonic()))
+        _, writable, _ = select.select([], [tried for tried, _ in self._tried], [], 0)
+        latest = time.monotonic() - _TRIED_SECONDS
+        left = []
+        got = None
+        for connection, since in self._tried:
+            is_ready = connection in writable
+            if is_ready and connection.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR):
+                connection.close()
+            elif is_ready and got is None:
+                got = connection
+                got.settimeout(2)
+            elif is_ready or since >= latest:
+                left.append((connection, since))
+            else:
+                connection.close()
+        self._tried = left
+        return got
 
     def speak(self):
         """Returns a Peer that has begun to speak HTTP/2, or None."""
@@ -261,28 +289,38 @@ def _skip(target):
 
 
 def connections(target, most=10_000):
-    """Opens connections and keeps them, without a word."""
+    """Begins connections as fast as it can, and keeps all that it gets, without a word."""
     target.begin()
-    kept = {}
-    opened = most_kept = 0
+    begun = most_kept = rounds = 0
+    kept = set()
+    waiting = collections.deque()
     selector = selectors.DefaultSelector()
     while not target.is_over():
-        if opened < most:
-            connection = target.connect()
-            if connection is not None:
-                opened += 1
-                connection.setblocking(False)
-                kept[connection.fileno()] = connection
-                selector.register(connection, selectors.EVENT_READ)
-        ended = selector.select(0.01 if opened == most else 0)
-        for key, _ in ended:
-            selector.unregister(key.fileobj)
-            kept.pop(key.fd).close()
+        rounds += 1
+        if len(kept) + len(waiting) < most:
+            connection = target.begin_connection()
+            begun += 1
+            waiting.append((connection, time.monotonic()))
+            selector.register(connection, selectors.EVENT_WRITE)
+        for key, events in selector.select(0) if rounds % 64 == 0 else ():
+            if events & selectors.EVENT_READ or key.fileobj.getsockopt(
+                socket.SOL_SOCKET, socket.SO_ERROR
+            ):
+                selector.unregister(key.fileobj)
+                kept.discard(key.fileobj)
+                key.fileobj.close()
+            else:
+                selector.modify(key.fileobj, selectors.EVENT_READ)
+                kept.add(key.fileobj)
+        while waiting and waiting[0][1] < time.monotonic() - _TRIED_SECONDS:
+            connection, _ = waiting.popleft()
+            if connection.fileno() >= 0 and connection not in kept:
+                selector.unregister(connection)
+                connection.close()
         most_kept = max(most_kept, len(kept))
-        if opened == most:
-            opened -= len(ended)
-    _close_all(kept.values())
-    return opened, most_kept
+    _close_all(kept)
+    _close_all(connection for connection, _ in waiting)
+    return begun, most_kept
 
 
 def slow_handshakes(target, at_once=200):
@@ -298,11 +336,10 @@ def slow_handshakes(target, at_once=200):
     open_now = []
     begun = most_slow = 0
     while not target.is_over():
-        while len(open_now) < at_once and not target.is_over():
-            connection = target.connect()
-            if connection is not None:
-                open_now.append([connection, 0])
-                begun += 1
+        connection = target.connect() if len(open_now) < at_once else None
+        if connection is not None:
+            open_now.append([connection, 0])
+            begun += 1
         for each in list(open_now):
             connection, sent = each
             try:
@@ -312,7 +349,7 @@ def slow_handshakes(target, at_once=200):
                 connection.close()
                 open_now.remove(each)
         most_slow = max(most_slow, sum(sent > 5 for _, sent in open_now))
-        time.sleep(0.02)
+        time.sleep(0.005)
     _close_all(connection for connection, _ in open_now)
     return begun, most_slow
 

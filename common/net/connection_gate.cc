@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <limits>
 #include <map>
+#include <set>
 
 #include "absl/algorithm/container.h"
 
@@ -40,15 +41,28 @@ Strangers StrangersOf(const ClusterConfig& config) {
   return limits;
 }
 
-bool ConnectionGate::IsTooFast(const std::string& host, absl::Time now) {
+void ConnectionGate::Expire(absl::Time now) {
+  std::erase_if(shunned_until_, [&](const auto& each) { return each.second <= now; });
   for (; !recent_.empty() && now - recent_.front().first >= absl::Seconds(1); recent_.pop_front()) {
     const auto of_host = recent_of_.find(recent_.front().second);
     if (--of_host->second == 0) recent_of_.erase(of_host);
   }
-  const int most = limits_.handshakes_per_second();
+}
+
+bool ConnectionGate::IsTooFast(const std::string& host) const {
   const auto of_host = recent_of_.find(host);
-  return static_cast<int>(recent_.size()) >= most ||
-         (of_host != recent_of_.end() && of_host->second >= std::max(most / 2, 1));
+  return static_cast<int>(recent_.size()) >= limits_.handshakes_per_second() ||
+         (of_host != recent_of_.end() && of_host->second >= MostOfHost());
+}
+
+std::vector<std::string> ConnectionGate::Barred(absl::Time now) {
+  Expire(now);
+  std::set<std::string> barred;
+  for (const auto& [host, until] : shunned_until_) barred.insert(host);
+  for (const auto& [host, count] : recent_of_) {
+    if (count >= MostOfHost()) barred.insert(host);
+  }
+  return {barred.begin(), barred.end()};
 }
 
 int ConnectionGate::PushOut(Visitors& visitors) {
@@ -64,8 +78,9 @@ int ConnectionGate::PushOut(Visitors& visitors) {
 }
 
 bool ConnectionGate::LetsIn(const std::string& host, absl::Time now) {
+  Expire(now);
   const bool has_place = open() < limits_.connections() || !unknown_.empty();
-  if (has_place && !IsShunned(host, now) && !IsTooFast(host, now)) return true;
+  if (has_place && !shunned_until_.contains(host) && !IsTooFast(host)) return true;
   ++counts_.turned_away;
   return false;
 }
@@ -118,11 +133,6 @@ void ConnectionGate::Shun(int connection, absl::Time now) {
       shunned_until_[found->host] = now + absl::Seconds(limits_.shun_seconds());
     }
   }
-}
-
-bool ConnectionGate::IsShunned(const std::string& host, absl::Time now) {
-  std::erase_if(shunned_until_, [&](const auto& each) { return each.second <= now; });
-  return shunned_until_.contains(host);
 }
 
 std::vector<int> ConnectionGate::TakeOverdue(absl::Time now) {

@@ -1,6 +1,7 @@
 #ifndef EVENSHARD_COMMON_NET_CONNECTION_GATE_H_
 #define EVENSHARD_COMMON_NET_CONNECTION_GATE_H_
 
+#include <algorithm>
 #include <cstdint>
 #include <deque>
 #include <optional>
@@ -48,6 +49,8 @@ class ConnectionGate {
   // counted as open any more.
   std::optional<int> BecomeKnown(int connection, bool sends_data);
   void End(int connection);
+  // The hosts from which nobody comes in now, since too many have or one has sent too much, sorted.
+  std::vector<std::string> Barred(absl::Time now);
   // For `shun_seconds` nobody comes in from the host of `connection`, which has sent too much.
   void Shun(int connection, absl::Time now);
   // Those that were not known in time. They are not counted as open any more.
@@ -65,8 +68,10 @@ class ConnectionGate {
   };
   using Visitors = std::deque<Visitor>;  // the oldest first
 
-  bool IsTooFast(const std::string& host, absl::Time now);
-  bool IsShunned(const std::string& host, absl::Time now);
+  // How many may begin in a second from one host.
+  int MostOfHost() const { return std::max(limits_.handshakes_per_second() / 2, 1); }
+  void Expire(absl::Time now);
+  bool IsTooFast(const std::string& host) const;
   int open() const { return static_cast<int>(known_.size() + asking_.size() + unknown_.size()); }
   // Removes the oldest one of the host that has most of them.
   int PushOut(Visitors& visitors);

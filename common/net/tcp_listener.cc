@@ -13,6 +13,7 @@
 #include <array>
 #include <cerrno>
 #include <cstring>
+#include <functional>
 #include <utility>
 
 #include "absl/algorithm/container.h"
@@ -21,6 +22,7 @@
 #include "absl/time/clock.h"
 #include "common/base/status_macros.h"
 #include "common/net/channel_options.h"
+#include "common/net/syn_filter.h"
 #include "common/security/refusal_log.h"
 
 namespace evenshard {
@@ -29,7 +31,7 @@ namespace {
 constexpr absl::Duration kAcceptPause = absl::Milliseconds(10);
 // Between two looks at what else has happened.
 constexpr int kAcceptedAtOnce = 64;
-// Between two looks at what those who only ask have sent.
+// Between two looks at what those who only ask have sent, and whether a host may come in again.
 constexpr absl::Duration kAskingPeriod = absl::Milliseconds(50);
 
 absl::Status SystemError(int error, absl::string_view call) {
@@ -76,7 +78,7 @@ absl::StatusOr<int> ListenOn(AddressOfSocket* address) {
 // Where a connection comes from.
 struct Source {
   std::string peer;  // as grpc::ServerContext::peer says
-  std::string host;  // of IPv6 the first half, since a host has all of the other one
+  std::string host;  // its address; of IPv6 the first half, since a host has all of the other one
 };
 
 Source SourceOf(const AddressOfSocket& address) {
@@ -84,12 +86,14 @@ Source SourceOf(const AddressOfSocket& address) {
   if (address.storage.ss_family == AF_INET) {
     const auto& ip4 = reinterpret_cast<const sockaddr_in&>(address.storage);
     inet_ntop(AF_INET, &ip4.sin_addr, text.data(), text.size());
-    return {absl::StrCat("ipv4:", text.data(), ":", ntohs(ip4.sin_port)), text.data()};
+    return {absl::StrCat("ipv4:", text.data(), ":", ntohs(ip4.sin_port)),
+            std::string(reinterpret_cast<const char*>(&ip4.sin_addr), 4)};
   }
   const auto& ip6 = reinterpret_cast<const sockaddr_in6&>(address.storage);
   if (IN6_IS_ADDR_V4MAPPED(&ip6.sin6_addr)) {
     inet_ntop(AF_INET, &ip6.sin6_addr.s6_addr[12], text.data(), text.size());
-    return {absl::StrCat("ipv4:", text.data(), ":", ntohs(ip6.sin6_port)), text.data()};
+    return {absl::StrCat("ipv4:", text.data(), ":", ntohs(ip6.sin6_port)),
+            std::string(reinterpret_cast<const char*>(&ip6.sin6_addr) + 12, 4)};
   }
   inet_ntop(AF_INET6, &ip6.sin6_addr, text.data(), text.size());
   const std::string zone = ip6.sin6_scope_id == 0 ? "" : absl::StrCat("%25", ip6.sin6_scope_id);
@@ -181,13 +185,24 @@ void TcpListener::Run() {
     }
     CloseOverdue();
     CloseLoud();
+    BarHosts();
   }
+}
+
+void TcpListener::BarHosts() {
+  absl::MutexLock lock(&mutex_);
+  std::vector<std::string> barred = gate_.Barred(absl::Now());
+  if (barred == barred_) return;
+  barred_ = std::move(barred);
+  // Whom the kernel lets through all the same is turned away here.
+  for (const int listening : listening_) DropConnectionsFrom(barred_, listening);
 }
 
 int TcpListener::WaitMilliseconds() const {
   absl::MutexLock lock(&mutex_);
   // Whoever is not known only asks.
-  return asking_.empty() ? -1 : absl::ToInt64Milliseconds(kAskingPeriod);
+  const bool waits_for_none = asking_.empty() && barred_.empty();
+  return waits_for_none ? -1 : absl::ToInt64Milliseconds(kAskingPeriod);
 }
 
 bool TcpListener::AcceptFrom(int listening) {
@@ -212,11 +227,15 @@ bool TcpListener::AcceptFrom(int listening) {
 void TcpListener::TakeIn(int listening, int connection, const std::string& peer,
                          const std::string& host) {
   absl::Cleanup close_connection = [connection] { close(connection); };
+  RemoveFilter(connection);
   {
     absl::MutexLock lock(&mutex_);
     const absl::Time now = absl::Now();
     // First of all, since a flood of connections ends here.
     if (!gate_.LetsIn(host, now)) {
+      // A reset takes less of the kernel's time than an end that both sides agree on.
+      const linger at_once = {.l_onoff = 1, .l_linger = 0};
+      setsockopt(connection, SOL_SOCKET, SO_LINGER, &at_once, sizeof(at_once));
       return LogRefusal(
           absl::StrCat("a connection of ", peer, ": there are too many (limits.strangers)"));
     }
@@ -231,7 +250,7 @@ void TcpListener::TakeIn(int listening, int connection, const std::string& peer,
     }
     peer_of_[copy] = peer;
     copy_of_[peer] = copy;
-    asking_.emplace(copy, AskingLimit(limits_, now));
+    asking_.emplace(copy, Asking{host, AskingLimit(limits_, now)});
     if (const std::optional<int> goes = gate_.Arrive(copy, host, now); goes.has_value()) {
       Close(*goes, "others need its place (limits.strangers)");
     }
@@ -266,18 +285,23 @@ void TcpListener::CloseOverdue() {
 void TcpListener::CloseLoud() {
   absl::MutexLock lock(&mutex_);
   const absl::Time now = absl::Now();
-  std::vector<int> loud;
-  for (auto& [copy, limit] : asking_) {
+  std::unordered_map<std::string, double> level_of_host;
+  std::vector<std::pair<double, int>> loudest;
+  for (auto& [copy, asking] : asking_) {
     tcp_info info = {};
     socklen_t size = sizeof(info);
-    if (getsockopt(copy, IPPROTO_TCP, TCP_INFO, &info, &size) == 0 &&
-        limit.IsOver(info.tcpi_bytes_received, info.tcpi_bytes_acked, now)) {
-      loud.push_back(copy);
-    }
+    if (getsockopt(copy, IPPROTO_TCP, TCP_INFO, &info, &size) != 0) continue;
+    const double level = asking.limit.Level(info.tcpi_bytes_received, info.tcpi_bytes_acked, now);
+    level_of_host[asking.host] += level;
+    loudest.emplace_back(level, copy);
   }
-  for (const int copy : loud) {
+  absl::c_sort(loudest, std::greater<>());
+  for (const auto& [level, copy] : loudest) {
+    double& of_host = level_of_host[asking_.at(copy).host];
+    if (of_host <= limits_.asking_burst_bytes()) continue;
+    of_host -= level;
     gate_.Shun(copy, now);
-    Close(copy, "it sends more than somebody who asks");
+    Close(copy, "its host sends more than those who ask");
   }
 }
 

@@ -61,6 +61,8 @@ class TcpListener {
   void TakeIn(int listening, int connection, const std::string& peer, const std::string& host);
   void CloseOverdue();
   void CloseLoud();
+  // Leaves it to the kernel to turn away the hosts from which nobody comes in now.
+  void BarHosts();
   // When to look again, in milliseconds, or -1.
   int WaitMilliseconds() const;
   // Ends a connection at both sides, and says why in the log.
@@ -79,7 +81,12 @@ class TcpListener {
   // Connections are known by copies of their descriptors, by which epoll tells their ends.
   std::unordered_map<int, std::string> peer_of_ ABSL_GUARDED_BY(mutex_);
   std::unordered_map<std::string, int> copy_of_ ABSL_GUARDED_BY(mutex_);
-  std::unordered_map<int, AskingLimit> asking_ ABSL_GUARDED_BY(mutex_);
+  struct Asking {
+    std::string host;
+    AskingLimit limit;
+  };
+  std::unordered_map<int, Asking> asking_ ABSL_GUARDED_BY(mutex_);
+  std::vector<std::string> barred_ ABSL_GUARDED_BY(mutex_);
 };
 
 }  // namespace evenshard

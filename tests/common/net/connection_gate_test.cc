@@ -113,6 +113,24 @@ TEST_CASE("those who only ask have as many places as is said, if half of all are
   }
 }
 
+TEST_CASE("hosts are barred while they are too fast, or one of theirs was too loud") {
+  ConnectionGate gate(Limits(100, 100, 4));
+  CHECK(gate.Barred(kStart).empty());
+  CHECK(ComesIn(&gate, 1, "fast", kStart));
+  CHECK(gate.Barred(kStart).empty());
+  CHECK(ComesIn(&gate, 2, "fast", After(0.5)));
+  CHECK(ComesIn(&gate, 3, "loud", After(0.5)));
+  CHECK(gate.Barred(After(0.5)) == std::vector<std::string>{"fast"});
+  CHECK_FALSE(gate.LetsIn("fast", After(0.5)));
+  gate.Shun(3, After(0.6));
+  CHECK(gate.Barred(After(0.9)) == std::vector<std::string>{"fast", "loud"});
+  CHECK(gate.Barred(After(1.1)) == std::vector<std::string>{"loud"});
+  CHECK(gate.LetsIn("fast", After(1.1)));
+  CHECK_FALSE(gate.LetsIn("loud", After(1.1)));
+  CHECK(gate.Barred(After(1.7)).empty());
+  CHECK(gate.LetsIn("loud", After(1.7)));
+}
+
 TEST_CASE("a further one takes the place of the oldest of the host that has most") {
   ConnectionGate gate(Limits(100, 4, 100));
   CHECK(ComesIn(&gate, 0, "honest", kStart));

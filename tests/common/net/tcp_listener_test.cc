@@ -20,6 +20,7 @@
 #include "absl/synchronization/mutex.h"
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
+#include "common/net/syn_filter.h"
 #include "tests/testing/captured_log.h"
 
 namespace evenshard {
@@ -39,14 +40,32 @@ bool Comes(const std::function<bool()>& state) {
   return state();
 }
 
+sockaddr_in Loopback(int port) {
+  sockaddr_in address = {};
+  address.sin_family = AF_INET;
+  address.sin_port = htons(port);
+  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  return address;
+}
+
+// Whether somebody at an address of this machine who connects hears anything within the time.
+bool IsAnswered(const char* from, const sockaddr_in& to, absl::Duration time) {
+  const int fd = socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK, 0);
+  sockaddr_in own = Loopback(0);
+  own.sin_addr.s_addr = inet_addr(from);
+  REQUIRE(bind(fd, reinterpret_cast<const sockaddr*>(&own), sizeof(own)) == 0);
+  connect(fd, reinterpret_cast<const sockaddr*>(&to), sizeof(to));
+  pollfd wait = {fd, POLLOUT, 0};
+  const bool answered = poll(&wait, 1, static_cast<int>(absl::ToInt64Milliseconds(time))) == 1;
+  close(fd);
+  return answered;
+}
+
 // A connection of a client.
 class Client {
  public:
   explicit Client(int port) : fd_(socket(AF_INET, SOCK_STREAM, 0)) {
-    sockaddr_in address = {};
-    address.sin_family = AF_INET;
-    address.sin_port = htons(port);
-    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    sockaddr_in address = Loopback(port);
     REQUIRE(connect(fd_, reinterpret_cast<sockaddr*>(&address), sizeof(address)) == 0);
     socklen_t size = sizeof(address);
     REQUIRE(getsockname(fd_, reinterpret_cast<sockaddr*>(&address), &size) == 0);
@@ -239,7 +258,52 @@ TEST_CASE("who only asks is closed if it sends much, and who sends data is not")
   CHECK(stranger.IsEnded());
   CHECK(reader.IsEnded());
   CHECK(worker.IsOpen());
-  CHECK_THAT(log.text(), Contains("it sends more than somebody who asks"));
+  CHECK_THAT(log.text(), Contains("its host sends more than those who ask"));
+}
+
+TEST_CASE("those of a host who only ask have one burst together, and who has sent most goes") {
+  Strangers limits = Limits();
+  limits.set_asking_bytes_per_second(1 << 10);
+  Taker taker;
+  const auto listener = Started(limits, &taker);
+  const Client quiet(listener->port());
+  const Client loud(listener->port());
+  REQUIRE(Comes([&] { return taker.taken() == 2; }));
+  for (const Client* each : {&quiet, &loud}) {
+    listener->BecomeKnown(each->peer(), /*sends_data=*/false);
+  }
+  const std::jthread reading([&](const std::stop_token& stop) { taker.Read(stop); });
+  quiet.Send(std::string(limits.asking_burst_bytes() * 2 / 5, 'x'));
+  loud.Send(std::string(limits.asking_burst_bytes() * 3 / 4, 'x'));
+  CHECK(loud.IsEnded());
+  CHECK(quiet.IsOpen());
+  CHECK(listener->counts().loud == 1);
+}
+
+TEST_CASE("the kernel drops what comes from a host that is too fast, and no other's") {
+  const int any = socket(AF_INET, SOCK_STREAM, 0);
+  const bool can_drop = DropConnectionsFrom({std::string(4, '\1')}, any);
+  close(any);
+  if (!can_drop) {
+    WARN("not tested: the kernel takes no filter now");
+    return;
+  }
+  const CapturedLog log;
+  Strangers limits = Limits();
+  limits.set_handshakes_per_second(4);  // two from one host
+  Taker taker;
+  const auto listener = Started(limits, &taker);
+  const sockaddr_in to = Loopback(listener->port());
+  const Client first(listener->port());
+  const Client second(listener->port());
+  REQUIRE(Comes([&] { return taker.taken() == 2; }));
+  // The second was taken a moment before its host is barred.
+  CHECK(Comes([&] { return !IsAnswered("127.0.0.1", to, absl::Milliseconds(100)); }));
+  CHECK(IsAnswered("127.0.0.2", to, absl::Seconds(10)));
+  CHECK(first.IsOpen());
+  // Its host may come again, and what is open gets through all the time.
+  CHECK(Comes([&] { return IsAnswered("127.0.0.1", to, absl::Milliseconds(100)); }));
+  CHECK(second.IsOpen());
 }
 
 TEST_CASE("a listener that was stopped accepts no more, and leaves connections open") {
