@@ -301,17 +301,17 @@ def connections(target, most=10_000):
             connection = target.begin_connection()
             begun += 1
             waiting.append((connection, time.monotonic()))
-            selector.register(connection, selectors.EVENT_WRITE)
+            selector.register(connection, selectors.EVENT_WRITE, connection)
         for key, events in selector.select(0) if rounds % 64 == 0 else ():
-            if events & selectors.EVENT_READ or key.fileobj.getsockopt(
-                socket.SOL_SOCKET, socket.SO_ERROR
-            ):
-                selector.unregister(key.fileobj)
-                kept.discard(key.fileobj)
-                key.fileobj.close()
+            connection = key.data
+            has_failed = connection.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
+            if events & selectors.EVENT_READ or has_failed:
+                selector.unregister(connection)
+                kept.discard(connection)
+                connection.close()
             else:
-                selector.modify(key.fileobj, selectors.EVENT_READ)
-                kept.add(key.fileobj)
+                selector.modify(connection, selectors.EVENT_READ, connection)
+                kept.add(connection)
         while waiting and waiting[0][1] < time.monotonic() - _TRIED_SECONDS:
             connection, _ = waiting.popleft()
             if connection.fileno() >= 0 and connection not in kept:
