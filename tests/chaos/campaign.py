@@ -4,6 +4,7 @@ import contextlib
 import dataclasses
 import os
 import shutil
+import signal
 import time
 
 from tests.chaos import cluster, faults, ground, modes, report, verdict
@@ -48,6 +49,24 @@ class Outcome:
 
     def rate(self):
         return self.iterations / self.seconds if self.seconds else 0.0
+
+
+@contextlib.contextmanager
+def uninterrupted():
+    """Puts Ctrl-C and SIGTERM off until the end of the block: between the start of a process and
+    its entry on a stack that ends it, they would leave it behind."""
+    came = []
+    handlers = {
+        number: signal.signal(number, lambda number, frame: came.append(number))
+        for number in (signal.SIGINT, signal.SIGTERM)
+    }
+    try:
+        yield
+    finally:
+        for number, handler in handlers.items():
+            signal.signal(number, handler)
+    if came:
+        raise KeyboardInterrupt
 
 
 class Campaign:
@@ -178,13 +197,14 @@ class Campaign:
             gradients = "ledger"
         if self._mode.trains:
             gradients = ""
-        run = stack.enter_context(
-            cluster.Cluster(
-                self._programs, place, folder, text, iterations, gradients, resume, plant
+        with uninterrupted():
+            run = stack.enter_context(
+                cluster.Cluster(
+                    self._programs, place, folder, text, iterations, gradients, resume, plant
+                )
             )
-        )
-        progress = Progress(self._programs, place, run.config, self._period)
-        return run, stack.enter_context(progress)
+            progress = Progress(self._programs, place, run.config, self._period)
+            return run, stack.enter_context(progress)
 
     def _new_folder(self):
         self._starts += 1

@@ -64,7 +64,7 @@ class ChaosTest(ChaosTestCase):
     def test_nothing_is_left_after_ctrl_c(self):
         runner = self.start_endless()
         os.killpg(runner.pid, signal.SIGINT)
-        self.assertEqual(runner.wait(), 130)
+        self.assertEqual(runner.wait(PATIENCE_SECONDS), 130)
         self.check_nothing_is_left()
         self.assertEqual(os.listdir(self.temporary), [])
 
