@@ -44,6 +44,7 @@ class StateRelay::Sender final : public ReadReactor {
     bool owns_buffer = false;
     (void)grpc::SerializationTraits<SendWorkerStateResponse>::Serialize(SendWorkerStateResponse(),
                                                                         response, &owns_buffer);
+    StartSendInitialMetadata();  // tells the worker that the shard knows it
   }
 
   void Read() { StartRead(&read_); }

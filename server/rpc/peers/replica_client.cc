@@ -51,6 +51,12 @@ class ReplicaSender final : public ReplicaStream,
   }
 
  private:
+  // Until the replica knows who sends, it takes little (limits.strangers.asking_burst_bytes).
+  void OnReadInitialMetadataDone(bool ok) override {
+    absl::MutexLock lock(&mutex_);
+    if (ok) WriteNext();
+  }
+
   void WriteNext() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
     is_writing_ = !stopped_ && !queue_.empty();
     if (!is_writing_) return;
@@ -107,7 +113,7 @@ class ReplicaSender final : public ReplicaStream,
 
   absl::Mutex mutex_;
   std::deque<ReplicaMessage> queue_ ABSL_GUARDED_BY(mutex_);
-  bool is_writing_ ABSL_GUARDED_BY(mutex_) = false;
+  bool is_writing_ ABSL_GUARDED_BY(mutex_) = true;  // or the stream is not open yet
   bool stopped_ ABSL_GUARDED_BY(mutex_) = false;
   PendingCount running_;  // 1 from the start of the RPC to OnDone
 };

@@ -25,6 +25,7 @@ class ReplicationService::Receiver final : public BidiReactor {
   Receiver(ReplicationService* service, std::shared_ptr<SlotReplica> copy, uint64_t view,
            uint64_t primary)
       : service_(service), copy_(std::move(copy)), view_(view), primary_(primary) {
+    StartSendInitialMetadata();  // tells the primary that this process knows it
     StartRead(&read_);
   }
 

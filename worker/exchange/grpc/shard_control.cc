@@ -1,6 +1,7 @@
 #include "worker/exchange/grpc/shard_control.h"
 
-#include <future>
+#include <functional>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
@@ -11,6 +12,7 @@
 #include "common/net/introduction.h"
 #include "common/net/pull.h"
 #include "common/net/status_conversion.h"
+#include "common/net/stoppable_call.h"
 #include "common/security/refusal_log.h"
 #include "common/wire/exchange_metadata.h"
 #include "grpcpp/client_context.h"
@@ -82,18 +84,14 @@ absl::StatusOr<JoinResponse> ShardControl::Join(const JoinRequest& request,
                                                 const std::stop_token& stop) {
   join_view_ = request.view();
   join_called_ = true;
-  // Not a blocking call, so that no callback of gRPC's runs in the thread that requests the stop,
-  // which may hold locks.
   grpc::ClientContext context;
   JoinResponse response;
-  std::promise<grpc::Status> promise;
-  std::future<grpc::Status> done = promise.get_future();
-  stub_->async()->Join(&context, &request, &response,
-                       [&promise](const grpc::Status& status) { promise.set_value(status); });
-  while (done.wait_for(absl::ToChronoMilliseconds(kStopPeriod)) != std::future_status::ready) {
-    if (stop.stop_requested()) context.TryCancel();
-  }
-  RETURN_IF_ERROR(FromGrpc(done.get()));
+  RETURN_IF_ERROR(FromGrpc(StoppableCall(
+      &context,
+      [&](std::function<void(grpc::Status)> done) {
+        stub_->async()->Join(&context, &request, &response, std::move(done));
+      },
+      [&stop] { return stop.stop_requested(); })));
   if (!options_.names_slot && response.shard() != static_cast<uint32_t>(options_.slot)) {
     return absl::FailedPreconditionError(absl::StrCat("it says that it is shard ", response.shard(),
                                                       ": the addresses are mixed up"));
@@ -192,6 +190,8 @@ absl::Status ShardControl::SendWorkerState(uint64_t ticket,
   if (options_.names_slot) call.context.AddMetadata(kSlotMetadata, absl::StrCat(options_.slot));
   SendWorkerStateResponse response;
   const auto writer = stub->SendWorkerState(&call.context, &response);
+  // Until the shard knows who sends, it takes little (limits.strangers.asking_burst_bytes).
+  writer->WaitForInitialMetadata();
   WorkerStatePiece piece;
   while (next(&piece) && writer->Write(piece)) {
   }

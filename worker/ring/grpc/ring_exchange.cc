@@ -14,7 +14,6 @@
 
 #include <algorithm>
 #include <array>
-#include <future>
 #include <utility>
 
 #include "absl/strings/match.h"
@@ -29,6 +28,7 @@
 #include "common/net/channel_options.h"
 #include "common/net/introduction.h"
 #include "common/net/status_conversion.h"
+#include "common/net/stoppable_call.h"
 #include "common/net/unix_socket.h"
 #include "common/process/open_files.h"
 #include "common/wire/chunk_codec.h"
@@ -228,16 +228,13 @@ absl::Status RingExchange::Join() {
   // the reason why it was not.
   context.set_wait_for_ready(true);
   RingJoinResponse response;
-  std::promise<grpc::Status> promise;
-  std::future<grpc::Status> done = promise.get_future();
-  stub_->async()->Join(&context, &request, &response,
-                       [&promise](const grpc::Status& status) { promise.set_value(status); });
-  // A stop fails the round too.
-  while (done.wait_for(absl::ToChronoMilliseconds(kStopPeriod)) != std::future_status::ready) {
-    if (!round_->failure().ok()) context.TryCancel();
-  }
+  const absl::Status joined = FromGrpc(StoppableCall(
+      &context,
+      [&](std::function<void(grpc::Status)> done) {
+        stub_->async()->Join(&context, &request, &response, std::move(done));
+      },
+      [this] { return !round_->failure().ok(); }));  // a stop fails the round too
   RETURN_IF_ERROR(round_->failure());
-  const absl::Status joined = FromGrpc(done.get());
   if (!joined.ok()) return OfSuccessor(joined);
   has_joined_ = true;
   return absl::OkStatus();
