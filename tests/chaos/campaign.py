@@ -59,6 +59,7 @@ def uninterrupted():
     handlers = {
         number: signal.signal(number, lambda number, frame: came.append(number))
         for number in (signal.SIGINT, signal.SIGTERM)
+        if signal.getsignal(number) != signal.SIG_IGN
     }
     try:
         yield

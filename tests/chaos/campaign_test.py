@@ -19,6 +19,11 @@ class CampaignTest(unittest.TestCase):
             self.assertEqual((started, ended), ([number], [number]))
             self.assertIs(signal.getsignal(signal.SIGINT), signal.default_int_handler)
 
+    def test_a_signal_that_is_ignored_stays_so(self):
+        self.addCleanup(signal.signal, signal.SIGINT, signal.signal(signal.SIGINT, signal.SIG_IGN))
+        with campaign.uninterrupted():
+            os.kill(os.getpid(), signal.SIGINT)
+
 
 if __name__ == "__main__":
     unittest.main()
