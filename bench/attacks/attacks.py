@@ -18,6 +18,8 @@ import ssl
 import struct
 import time
 
+from proto import parameter_server_pb2
+
 _PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
 _DATA, _HEADERS, _RESET, _SETTINGS, _PING, _WINDOW_UPDATE, _CONTINUATION = 0, 1, 3, 4, 6, 8, 9
 _ACK, _END_STREAM, _END_HEADERS = 1, 1, 4
@@ -255,25 +257,19 @@ def prefixed(message):
     return struct.pack(">BI", 0, len(message)) + message
 
 
-def _varint(field, value):
-    # HPACK's numbers go on like these when their prefix is full.
-    return bytes([field << 3]) + _number(value + 127, 7, 0)[1:]
-
-
-def _fixed64(field, value):
-    return struct.pack("<BQ", field << 3 | 1, value)
-
-
-def _plan(target, field):
-    return _fixed64(field, target.plan.get("plan_fingerprint", 0))
+def _plan(target):
+    return target.plan.get("plan_fingerprint", 0)
 
 
 def _join(target):
-    return (
-        _varint(1, target.rank) + _fixed64(2, _INCARNATION)
-        + _fixed64(3, target.plan["config_fingerprint"]) + _plan(target, 4)
-        + _varint(8, target.plan["plan_version"]) + _varint(11, target.plan["protocol_version"])
-    )
+    return parameter_server_pb2.JoinRequest(
+        worker=target.rank,
+        incarnation=_INCARNATION,
+        config_fingerprint=target.plan["config_fingerprint"],
+        plan_fingerprint=_plan(target),
+        plan_version=target.plan["plan_version"],
+        protocol_version=target.plan["protocol_version"],
+    ).SerializeToString()
 
 
 def _as_worker(target, incarnation):
@@ -284,8 +280,10 @@ def _as_worker(target, incarnation):
 
 def _skip(target):
     """Returns the message of a push without a gradient, which is answered with parameters."""
-    chunk = _varint(1, target.rank) + _fixed64(2, _INCARNATION) + _varint(6, 1)
-    return bytes([1 << 3 | 2, len(chunk)]) + chunk
+    chunk = parameter_server_pb2.GradientChunk(
+        worker=target.rank, incarnation=_INCARNATION, skip=True
+    )
+    return parameter_server_pb2.GradientChunks(chunk=[chunk]).SerializeToString()
 
 
 def connections(target, most=10_000):
@@ -577,7 +575,8 @@ def never_reads(target):
 
     def request(peer):
         if target.rank is None:
-            peer.call(PULL, message=_plan(target, 1))
+            pull = parameter_server_pb2.PullRequest(plan_fingerprint=_plan(target))
+            peer.call(PULL, message=pull.SerializeToString())
             return
         _begin_messages(target, peer)
         stream = max(peer.begun)
@@ -592,7 +591,10 @@ def never_reads_snapshots(target):
 
     def request(peer):
         iteration = target.iteration + 10 * len(peer.begun)
-        peer.call(SNAPSHOT, message=_plan(target, 1) + _varint(2, iteration))
+        snapshot = parameter_server_pb2.SnapshotRequest(
+            plan_fingerprint=_plan(target), iteration=iteration
+        )
+        peer.call(SNAPSHOT, message=snapshot.SerializeToString())
 
     return _never_read(target, request)
 

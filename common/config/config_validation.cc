@@ -304,6 +304,12 @@ void ValidateStrangers(const Strangers& limits, FieldProblems* problems) {
   problems->RequireRange("limits.strangers.asking_bytes_per_second",
                          limits.asking_bytes_per_second(), 1 << 10, 1 << 30);
   ValidateTime("limits.strangers.shun_seconds", limits.shun_seconds(), problems);
+  problems->RequireRange("limits.strangers.pulls", limits.pulls(), 1, kMost);
+  problems->RequireRange("limits.strangers.snapshots", limits.snapshots(), 1, kMost);
+  // Workers ping every 2 s at most, and shards every 20 s.
+  problems->Require(limits.ping_seconds() > 0 && limits.ping_seconds() <= 1,
+                    "limits.strangers.ping_seconds", limits.ping_seconds(),
+                    "above 0 and at most 1");
   problems->RequireRange("limits.strangers.log_lines", limits.log_lines(), 0, kMost);
 }
 

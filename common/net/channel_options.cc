@@ -50,9 +50,6 @@ int InMilliseconds(absl::Duration duration) {
   return static_cast<int>(absl::ToInt64Milliseconds(duration));
 }
 
-// A client that checks its connection more often than this is ended.
-constexpr int kShortestPingMilliseconds = 500;
-
 grpc::ChannelArguments Arguments(const ClusterConfig& config, absl::Duration keepalive) {
   grpc::ChannelArguments arguments;
   arguments.SetMaxReceiveMessageSize(MaxMessageBytes(config.limits(), /*chunks=*/1));
@@ -120,7 +117,7 @@ void SetServerOptions(const ClusterConfig& config, int chunks, grpc::ServerBuild
   builder->AddChannelArgument(GRPC_ARG_KEEPALIVE_TIME_MS, InMilliseconds(kKeepalive));
   builder->AddChannelArgument(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, InMilliseconds(kKeepalive));
   builder->AddChannelArgument(GRPC_ARG_HTTP2_MIN_RECV_PING_INTERVAL_WITHOUT_DATA_MS,
-                              kShortestPingMilliseconds);
+                              InMilliseconds(absl::Seconds(limits.strangers().ping_seconds())));
 }
 
 }  // namespace evenshard

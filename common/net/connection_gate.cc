@@ -12,6 +12,9 @@ namespace {
 
 // A handshake without TLS takes next to nothing of a processor.
 constexpr int kPlaintextPerSecond = 200;
+// All workers may be on one host, which may begin half of all. When a shard is lost, each of them
+// tries its successor after 10, 30, 70, 150, ... ms, with new connections each time.
+constexpr int kTriesPerSecond = 8;
 
 }  // namespace
 
@@ -19,7 +22,8 @@ Strangers StrangersOf(const ClusterConfig& config) {
   Strangers limits = config.limits().strangers();
   // Each worker has a connection for its calls beside those for its streams.
   const int64_t all = int64_t{config.workers()} * (config.limits().connections() + 1);
-  const int needed = static_cast<int>(std::min<int64_t>(all, std::numeric_limits<int>::max() / 2));
+  const int needed =
+      static_cast<int>(std::min<int64_t>(all, std::numeric_limits<int>::max() / kTriesPerSecond));
   if (!limits.has_connections()) {
     limits.set_connections(std::max(limits.connections(), 2 * needed));
   }
@@ -27,7 +31,7 @@ Strangers StrangersOf(const ClusterConfig& config) {
   if (!limits.has_handshakes_per_second()) {
     const int ordinary =
         config.security().has_certificate() ? limits.handshakes_per_second() : kPlaintextPerSecond;
-    limits.set_handshakes_per_second(std::max(ordinary, 2 * needed));
+    limits.set_handshakes_per_second(std::max(ordinary, kTriesPerSecond * needed));
   }
   limits.set_readers(std::min(limits.readers(), std::max(limits.connections() / 2, 1)));
   // The others as they are by default, so that statistics show them.
@@ -38,6 +42,9 @@ Strangers StrangersOf(const ClusterConfig& config) {
   limits.set_asking_burst_bytes(limits.asking_burst_bytes());
   limits.set_asking_bytes_per_second(limits.asking_bytes_per_second());
   limits.set_shun_seconds(limits.shun_seconds());
+  limits.set_pulls(limits.pulls());
+  limits.set_snapshots(limits.snapshots());
+  limits.set_ping_seconds(limits.ping_seconds());
   return limits;
 }
 

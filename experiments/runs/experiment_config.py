@@ -172,6 +172,11 @@ def _varied_fields(cluster):
             )
     if cluster.exchange.HasField("shared_memory"):
         yield "cluster.exchange.shared_memory", "is set, but is always false: links are measured"
+    if cluster.HasField("local"):
+        yield "cluster.local", (
+            "is set, but an iteration there exchanges nothing most of the time, allowed: with"
+            " //experiments:modes, which measures whole trainings"
+        )
 
 
 def _host_problems(hosts, are_apart):

@@ -19,11 +19,6 @@ namespace {
 // How many Pulls of workers are permitted besides one for each, since all workers pull at the start
 // of a run, and one of a host that is lost ends late.
 constexpr int kMore = 8;
-// How many others are permitted.
-constexpr int kReaders = 8;
-// How many Snapshots are permitted. They may wait for the training, so they must not keep workers
-// from their Pulls.
-constexpr int kSnapshots = 16;
 
 }  // namespace
 
@@ -35,15 +30,18 @@ ParameterService::ParameterService(const Options& options)
               .limit_means = absl::StrCat(": one for each worker and ", kMore, " more"),
               .patience = absl::Seconds(options.config->proto().limits().exchange_seconds()),
               .clock = options.clock}),
+      // Pulls of others and Snapshots, which may wait for the training, must not keep workers from
+      // their Pulls.
       readers_({.name = "Pull",
-                .limit = kReaders,
+                .limit = static_cast<size_t>(options.config->proto().limits().strangers().pulls()),
                 .limit_means = " that are not a worker's",
                 .patience = absl::Seconds(options.config->proto().limits().exchange_seconds()),
                 .clock = options.clock}),
-      snapshots_({.name = "Snapshot",
-                  .limit = kSnapshots,
-                  .patience = absl::Seconds(options.config->proto().limits().exchange_seconds()),
-                  .clock = options.clock}),
+      snapshots_(
+          {.name = "Snapshot",
+           .limit = static_cast<size_t>(options.config->proto().limits().strangers().snapshots()),
+           .patience = absl::Seconds(options.config->proto().limits().exchange_seconds()),
+           .clock = options.clock}),
       states_({.name = "ReceiveWorkerState",
                .limit = static_cast<size_t>(options.config->workers() * options.config->shards()),
                .patience = absl::Seconds(options.config->proto().limits().exchange_seconds()),

@@ -15,6 +15,7 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_replace.h"
 #include "common/base/status_macros.h"
 #include "common/net/channel_options.h"
 #include "common/reader/run_reader.h"
@@ -320,7 +321,9 @@ TEST_CASE("ASYNC: every chunk has at least as many updates as the snapshot says"
 
 TEST_CASE("a shard serves a bounded number of snapshots, and its end ends them") {
   const ScratchFolder folder;
-  auto run = std::make_unique<Run>(Text(folder, false, "update { policy: SYNC }"));
+  auto run = std::make_unique<Run>(
+      absl::StrReplaceAll(Text(folder, false, "update { policy: SYNC }"),
+                          {{"limits {", "limits { strangers { snapshots: 5 }"}}));
   const PlannedConfig config = run->ReaderConfig();
   const auto connected = [&] {
     return ParameterServer::NewStub(
@@ -331,11 +334,11 @@ TEST_CASE("a shard serves a bounded number of snapshots, and its end ends them")
   SnapshotRequest request;
   request.set_plan_fingerprint(config.plan().fingerprint());
   request.set_iteration(1);
-  std::deque<grpc::ClientContext> contexts(17);
+  std::deque<grpc::ClientContext> contexts(6);
   std::vector<std::unique_ptr<grpc::ClientReader<ParameterChunk>>> calls;
-  for (int i = 0; i < 16; ++i) calls.push_back(stub->Snapshot(&contexts[i], request));
+  for (int i = 0; i < 5; ++i) calls.push_back(stub->Snapshot(&contexts[i], request));
   // The last one to come is refused, whichever that is.
-  calls.push_back(other->Snapshot(&contexts[16], request));
+  calls.push_back(other->Snapshot(&contexts[5], request));
   std::atomic<int> refused = 0;
   std::atomic<int> ended = 0;
   std::vector<std::thread> threads;
@@ -347,7 +350,7 @@ TEST_CASE("a shard serves a bounded number of snapshots, and its end ends them")
       const grpc::Status status = call->Finish();
       if (status.error_code() == grpc::StatusCode::RESOURCE_EXHAUSTED &&
           status.error_message() ==
-              "the shard serves 16 Snapshots, the most at a time; try again when another has "
+              "the shard serves 5 Snapshots, the most at a time; try again when another has "
               "ended") {
         ++refused;
       }
@@ -358,7 +361,7 @@ TEST_CASE("a shard serves a bounded number of snapshots, and its end ends them")
   run.reset();
   for (std::thread& thread : threads) thread.join();
   CHECK(refused == 1);
-  CHECK(ended == 16);
+  CHECK(ended == 5);
 }
 
 }  // namespace

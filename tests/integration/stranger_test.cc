@@ -11,6 +11,7 @@
 #include "absl/container/flat_hash_set.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_replace.h"
 #include "absl/strings/str_split.h"
 #include "absl/synchronization/notification.h"
 #include "common/net/pull.h"
@@ -43,7 +44,7 @@ constexpr char kConfig[] = R"(
   compute { backend: EMULATED }
   limits { exchange_seconds: 60 }
 )";
-constexpr int kMostPulls = 8;  // OpenPulls: of those who are no workers
+constexpr int kMostPulls = 8;  // the default of limits.strangers.pulls
 
 // With a connection of its own. Its window does not grow by gRPC's estimate (BDP probing), so that
 // far less than a shard's parameters are on their way to a client that does not read.
@@ -201,7 +202,8 @@ TEST_CASE("Pulls that nobody reads cost a shard little, and it gives the memory 
 #endif
 
 TEST_CASE("a Pull beyond the bound is refused, naming it, and keeps no worker out") {
-  TestCluster cluster(MustParse(kConfig));
+  TestCluster cluster(
+      MustParse(absl::StrReplaceAll(kConfig, {{"limits {", "limits { strangers { pulls: 3 }"}})));
   const auto channel = ConnectTo(cluster.addresses()[0]);
   const auto served = [&] { return cluster.server(0).shard().Stats().pulls(); };
   std::vector<std::unique_ptr<UnreadPull>> pulls;
@@ -217,9 +219,9 @@ TEST_CASE("a Pull beyond the bound is refused, naming it, and keeps no worker ou
   std::vector<float> parameters(cluster.config().model().buffer_size());
   CHECK((*exchange)->Pull(absl::MakeSpan(parameters)).ok());
   CHECK(refused.error_message() ==
-        "the shard serves 8 Pulls, the most at a time that are not a worker's; try again when "
+        "the shard serves 3 Pulls, the most at a time that are not a worker's; try again when "
         "another has ended");
-  CHECK(pulls.size() == kMostPulls + 1);
+  CHECK(pulls.size() == 4);
   CHECK(CountEnded(pulls) == 1);
 
   pulls.clear();

@@ -46,7 +46,7 @@ TEST_CASE("limits that the config leaves out have room for all workers") {
   config.mutable_limits()->set_connections(3);
   CHECK(StrangersOf(config).connections() == 16000);
   CHECK(StrangersOf(config).handshakes() == 8000);
-  CHECK(StrangersOf(config).handshakes_per_second() == 16000);
+  CHECK(StrangersOf(config).handshakes_per_second() == 64000);
   config.mutable_limits()->mutable_strangers()->set_handshakes(5);
   CHECK(StrangersOf(config).handshakes() == 5);
 }

@@ -56,6 +56,13 @@ class ExperimentConfigTest(unittest.TestCase):
             with self.subTest(line):
                 self.assertEqual(self.refused(_GOOD + line), f"e.textproto:5: {problem}")
 
+    def test_local_steps_are_refused(self):
+        self.assertEqual(
+            self.refused(_GOOD.replace("compute {", "local { steps: 5 } compute {")),
+            "e.textproto:1: cluster.local: is set, but an iteration there exchanges nothing most of"
+            " the time, allowed: with //experiments:modes, which measures whole trainings",
+        )
+
     def test_a_ring_has_two_workers_and_uneven_links_are_of_shards_on_their_own(self):
         self.assertEqual(
             self.refused(_GOOD + "topology: [APART, RING]"),
