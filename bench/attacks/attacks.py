@@ -257,7 +257,7 @@ def prefixed(message):
     return struct.pack(">BI", 0, len(message)) + message
 
 
-def _plan(target):
+def _plan_fingerprint(target):
     return target.plan.get("plan_fingerprint", 0)
 
 
@@ -266,7 +266,7 @@ def _join(target):
         worker=target.rank,
         incarnation=_INCARNATION,
         config_fingerprint=target.plan["config_fingerprint"],
-        plan_fingerprint=_plan(target),
+        plan_fingerprint=_plan_fingerprint(target),
         plan_version=target.plan["plan_version"],
         protocol_version=target.plan["protocol_version"],
     ).SerializeToString()
@@ -575,7 +575,7 @@ def never_reads(target):
 
     def request(peer):
         if target.rank is None:
-            pull = parameter_server_pb2.PullRequest(plan_fingerprint=_plan(target))
+            pull = parameter_server_pb2.PullRequest(plan_fingerprint=_plan_fingerprint(target))
             peer.call(PULL, message=pull.SerializeToString())
             return
         _begin_messages(target, peer)
@@ -592,7 +592,7 @@ def never_reads_snapshots(target):
     def request(peer):
         iteration = target.iteration + 10 * len(peer.begun)
         snapshot = parameter_server_pb2.SnapshotRequest(
-            plan_fingerprint=_plan(target), iteration=iteration
+            plan_fingerprint=_plan_fingerprint(target), iteration=iteration
         )
         peer.call(SNAPSHOT, message=snapshot.SerializeToString())
 

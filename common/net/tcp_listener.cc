@@ -263,13 +263,14 @@ void TcpListener::BecomeKnown(const std::string& peer, bool sends_data) {
   absl::MutexLock lock(&mutex_);
   const auto copy = copy_of_.find(peer);
   if (copy == copy_of_.end()) return;
-  const auto asking = asking_.find(copy->second);
-  if (asking != asking_.end() && sends_data) {
-    asking_.erase(asking);
-  } else if (asking != asking_.end() && !std::exchange(asking->second.is_known, true)) {
-    // Whatever it sends is looked at when it comes, not only after kAskingPeriod.
-    epoll_event event = {.events = EPOLLIN | EPOLLRDHUP | EPOLLET, .data = {.fd = copy->second}};
-    epoll_ctl(epoll_, EPOLL_CTL_MOD, copy->second, &event);
+  if (const auto asking = asking_.find(copy->second); asking != asking_.end()) {
+    if (sends_data) {
+      asking_.erase(asking);
+    } else if (!std::exchange(asking->second.is_known, true)) {
+      // Whatever it sends is looked at when it comes, not only after kAskingPeriod.
+      epoll_event event = {.events = EPOLLIN | EPOLLRDHUP | EPOLLET, .data = {.fd = copy->second}};
+      epoll_ctl(epoll_, EPOLL_CTL_MOD, copy->second, &event);
+    }
   }
   if (const auto goes = gate_.BecomeKnown(copy->second, sends_data); goes.has_value()) {
     Close(*goes, "others need its place (limits.strangers)");

@@ -49,8 +49,8 @@ TEST_CASE("a Python client is a worker of a run beside a C++ worker") {
   Program shard1({"server/ps", "--shard=1", "--config=" + config});
   Program worker({"worker/worker", "--rank=0", "--config=" + config});
   // Debian's own Python, with its modules only: others may come before it on the PATH.
-  Program client({"/usr/bin/python3", "-I", "tests/integration/python_client.py",
-                  "tests/integration/python_messages", folder.Path("plan.json"), "1", "5"});
+  Program client({"/usr/bin/python3", "-I", "tests/integration/python_client.py", ".",
+                  folder.Path("plan.json"), "1", "5"});
   const int client_code = client.Wait();
   {
     INFO(client.output());
