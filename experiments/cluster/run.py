@@ -263,9 +263,15 @@ def _result(experiment, summaries, stats):
     shard, or by worker of a ring. `stats` are those of each shard."""
     warmup = experiment.proto.warmup_iterations
     iterations = matrix.iterations(experiment)
+    batches = experiment.batches
     times = [summary["iteration_seconds"] for summary in summaries]
-    if any(len(seconds) != iterations for seconds in times):
-        raise RunError(f"a worker did not do {iterations} iterations")
+    if any(len(seconds) != iterations * batches for seconds in times):
+        raise RunError(f"a worker did not do {iterations * batches} batches")
+    # The workers' clock runs batch by batch.
+    times = [
+        [sum(seconds[first : first + batches]) for first in range(0, len(seconds), batches)]
+        for seconds in times
+    ]
 
     def mean(field):
         return statistics.fmean(summary[field] for summary in summaries) / iterations

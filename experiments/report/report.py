@@ -78,8 +78,8 @@ def _head(results, command):
     text = [
         "# Where the parameters are, and how fast the training is",
         ", ".join(results.model_text(model) for model in results.ordered("model"))
-        + f"; batch {results.experiment.batch_size} per worker; runs of"
-        f" {matrix.count(proto.iterations, 'iteration')} after"
+        + f"; batch {results.experiment.batch_size} per worker{_rounds(results.experiment)};"
+        f" runs of {matrix.count(proto.iterations, 'iteration')} after"
         f" {proto.warmup_iterations} of warm-up, {matrix.count(proto.repeats, 'repeat')}.",
         f"- {'Started from' if results.kind == network.REMOTE else 'Machine'}: {machine()}.",
         f"- Network: {NETWORKS[results.kind]}.",
@@ -108,6 +108,10 @@ def _head(results, command):
         )
     text.append(f"- Command: `{command}`")
     return text[0] + "\n\n" + text[1] + "\n\n" + "\n".join(text[2:])
+
+
+def _rounds(experiment):
+    return f", {experiment.batches} in an iteration" if experiment.batches > 1 else ""
 
 
 def _model_header(results):

@@ -24,7 +24,8 @@ class Measured:
         self.plan = plan
         self.seconds = [s / dilation for result in results for s in result["iteration_seconds"]]
         self.median, self.p10, self.p90 = numpy.percentile(self.seconds, [50, 10, 90])
-        self.images_per_second = run.workers * experiment.batch_size / self.median
+        images = run.workers * experiment.batch_size * experiment.batches
+        self.images_per_second = images / self.median
         self.mean = statistics.fmean(r["mean_seconds"] for r in results) / dilation
         self.compute = statistics.fmean(r["compute_seconds"] for r in results) / dilation
         self.wait = statistics.fmean(r["exchange_wait_seconds"] for r in results) / dilation
@@ -172,6 +173,7 @@ class Results:
             "schedule": run.schedule,
             "device": run.device,
             "batch_size": self.experiment.batch_size,
+            "batches": self.experiment.batches,
             "workers": run.workers,
             "shards": run.shards,
             "repeat": run.repeat,

@@ -44,6 +44,8 @@ class Experiment(config_file.ConfigFile):
             "": proto.cluster.model
         }
         self.batch_size = proto.cluster.training.batch_size
+        # The batches of an iteration, which is a round of local steps if there are any.
+        self.batches = max(1, proto.cluster.local.steps)
         self.emulated = proto.cluster.compute.backend == config_pb2.Compute.EMULATED
 
     def shard_link_gbps(self, shard):
@@ -172,9 +174,9 @@ def _varied_fields(cluster):
             )
     if cluster.exchange.HasField("shared_memory"):
         yield "cluster.exchange.shared_memory", "is set, but is always false: links are measured"
-    if cluster.HasField("local"):
-        yield "cluster.local", (
-            "is set, but an iteration there exchanges nothing most of the time, allowed: with"
+    if cluster.local.seconds:
+        yield "cluster.local.seconds", (
+            "is set, but then a round has any number of batches, allowed: local.steps alone, or"
             " //experiments:modes, which measures whole trainings"
         )
 

@@ -155,7 +155,7 @@ def cluster_config(experiment, run, addresses):
         cluster.worker_link_gbps = proto.link_gbps / proto.time_dilation
     cluster.exchange.shared_memory = False  # which would bypass the links
     cluster.exchange.schedule = config_pb2.ExchangeConfig.Schedule.Value(run.schedule)
-    cluster.training.iterations = iterations(experiment)
+    cluster.training.iterations = iterations(experiment) * experiment.batches
     if experiment.emulated:
         cluster.compute.emulated.device = run.device
         cluster.compute.emulated.time_dilation = proto.time_dilation

@@ -122,6 +122,19 @@ class ShardingTest(unittest.TestCase):
         for name, log in logs.items():
             self.assertNotIn("insecure", log, name)
 
+    def test_an_iteration_with_local_steps_is_a_whole_round(self):
+        local = "  local { steps: 4 optimizer { kind: SGD learning_rate: 0.01 } }\n"
+        one = _CONFIG.replace("  limits", local + "  limits")
+        code, _, complaints = self.sharding(one, "--network=host")
+        self.assertEqual(code, 0, complaints)
+        self.check_results()  # the model's bytes once in a round
+        for row in self.rows():
+            self.assertEqual(row["batches"], "4")
+            images = float(row["images_per_second"]) * float(row["iteration_seconds_median"])
+            self.assertAlmostEqual(images, 2 * 8 * 4, places=1)
+        report = pathlib.Path(self.out, "report.md").read_text(encoding="utf-8")
+        self.assertIn("batch 8 per worker, 4 in an iteration; runs of 3 iterations", report)
+
     def test_only_what_is_missing_is_run_again(self):
         self.assertEqual(self.sharding(_CONFIG, "--network=host")[0], 0)
         self.check_results()

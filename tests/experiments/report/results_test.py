@@ -46,6 +46,7 @@ class ResultsTest(unittest.TestCase):
             "model": "vgg16",
             "shrink": "1",
             "batch_size": "10",
+            "batches": "1",
             "workers": "4",
             "shards": "2",
             "repeat": "0",

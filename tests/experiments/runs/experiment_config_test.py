@@ -56,11 +56,15 @@ class ExperimentConfigTest(unittest.TestCase):
             with self.subTest(line):
                 self.assertEqual(self.refused(_GOOD + line), f"e.textproto:5: {problem}")
 
-    def test_local_steps_are_refused(self):
+    def test_an_iteration_with_local_steps_is_a_round_of_so_many_batches(self):
+        local = _GOOD.replace("compute {", "local { steps: 5 } compute {")
+        self.assertEqual(experiment_config.parse(local, "e.textproto").batches, 5)
+        self.assertEqual(experiment_config.parse(_GOOD, "e.textproto").batches, 1)
         self.assertEqual(
-            self.refused(_GOOD.replace("compute {", "local { steps: 5 } compute {")),
-            "e.textproto:1: cluster.local: is set, but an iteration there exchanges nothing most of"
-            " the time, allowed: with //experiments:modes, which measures whole trainings",
+            self.refused(local.replace("steps: 5", "steps: 5 seconds: 1")),
+            "e.textproto:1: cluster.local.seconds: is set, but then a round has any number of"
+            " batches, allowed: local.steps alone, or //experiments:modes, which measures whole"
+            " trainings",
         )
 
     def test_a_ring_has_two_workers_and_uneven_links_are_of_shards_on_their_own(self):
