@@ -255,8 +255,10 @@ int Main(const std::vector<std::string>& arguments) {
     std::cerr << "role: a wrong command line; bench/wire/wire.py starts this program\n";
     return 2;
   }
+  std::vector<std::string> overrides;
+  if (!plan) overrides.push_back(absl::StrCat("security.name=", arguments[0], "-", role.index));
   absl::StatusOr<PlannedConfig> config =
-      PlannedConfig::Parse(plan ? arguments[1] : arguments[kConfig], "bench");
+      PlannedConfig::Parse(plan ? arguments[1] : arguments[kConfig], "bench", overrides);
   if (!config.ok()) {
     std::cerr << config.status().message() << "\n";
     return 1;
