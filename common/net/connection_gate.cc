@@ -15,6 +15,9 @@ constexpr int kPlaintextPerSecond = 200;
 // All workers may be on one host, which may begin half of all. When a shard is lost, each of them
 // tries its successor after 10, 30, 70, 150, ... ms, with new connections each time.
 constexpr int kTriesPerSecond = 8;
+// A handshake with certificates, and the head of the first call.
+constexpr int64_t kBytesUntilKnown = 4096;
+constexpr int64_t kMostBytes = 1 << 30;
 
 }  // namespace
 
@@ -34,12 +37,15 @@ Strangers StrangersOf(const ClusterConfig& config) {
     limits.set_handshakes_per_second(std::max(ordinary, kTriesPerSecond * needed));
   }
   limits.set_readers(std::min(limits.readers(), std::max(limits.connections() / 2, 1)));
+  if (!limits.has_asking_burst_bytes()) {
+    limits.set_asking_burst_bytes(static_cast<int>(
+        std::clamp<int64_t>(kBytesUntilKnown * needed, limits.asking_burst_bytes(), kMostBytes)));
+  }
   // The others as they are by default, so that statistics show them.
   limits.set_handshake_seconds(limits.handshake_seconds());
   limits.set_streams(limits.streams());
   limits.set_header_bytes(limits.header_bytes());
   limits.set_log_lines(limits.log_lines());
-  limits.set_asking_burst_bytes(limits.asking_burst_bytes());
   limits.set_asking_bytes_per_second(limits.asking_bytes_per_second());
   limits.set_shun_seconds(limits.shun_seconds());
   limits.set_pulls(limits.pulls());

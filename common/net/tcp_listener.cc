@@ -240,7 +240,8 @@ void TcpListener::TakeIn(int listening, int connection, const std::string& peer,
           absl::StrCat("a connection of ", peer, ": there are too many (limits.strangers)"));
     }
     const int copy = fcntl(connection, F_DUPFD_CLOEXEC, 0);
-    epoll_event event = {.events = EPOLLRDHUP | EPOLLET, .data = {.fd = copy}};
+    // Whatever those who only ask send is looked at when it comes.
+    epoll_event event = {.events = EPOLLIN | EPOLLRDHUP | EPOLLET, .data = {.fd = copy}};
     // A connection of which nobody would see the end is not taken.
     if (copy < 0 || epoll_ctl(epoll_, EPOLL_CTL_ADD, copy, &event) != 0) {
       LogRefusal(
@@ -263,14 +264,9 @@ void TcpListener::BecomeKnown(const std::string& peer, bool sends_data) {
   absl::MutexLock lock(&mutex_);
   const auto copy = copy_of_.find(peer);
   if (copy == copy_of_.end()) return;
-  if (const auto asking = asking_.find(copy->second); asking != asking_.end()) {
-    if (sends_data) {
-      asking_.erase(asking);
-    } else if (!std::exchange(asking->second.is_known, true)) {
-      // Whatever it sends is looked at when it comes, not only after kAskingPeriod.
-      epoll_event event = {.events = EPOLLIN | EPOLLRDHUP | EPOLLET, .data = {.fd = copy->second}};
-      epoll_ctl(epoll_, EPOLL_CTL_MOD, copy->second, &event);
-    }
+  if (sends_data && asking_.erase(copy->second) > 0) {
+    epoll_event event = {.events = EPOLLRDHUP | EPOLLET, .data = {.fd = copy->second}};
+    epoll_ctl(epoll_, EPOLL_CTL_MOD, copy->second, &event);
   }
   if (const auto goes = gate_.BecomeKnown(copy->second, sends_data); goes.has_value()) {
     Close(*goes, "others need its place (limits.strangers)");

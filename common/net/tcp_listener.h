@@ -84,7 +84,6 @@ class TcpListener {
   struct Asking {
     std::string host;
     AskingLimit limit;
-    bool is_known = false;
   };
   std::unordered_map<int, Asking> asking_ ABSL_GUARDED_BY(mutex_);
   std::vector<std::string> barred_ ABSL_GUARDED_BY(mutex_);

@@ -43,11 +43,13 @@ TEST_CASE("limits that the config leaves out have room for all workers") {
   config.mutable_security()->set_certificate("shard.pem");
   config.set_workers(1);
   CHECK(StrangersOf(config).handshakes_per_second() == 50);
+  CHECK(StrangersOf(config).asking_burst_bytes() == 65536);
   config.set_workers(2000);
   config.mutable_limits()->set_connections(3);
   CHECK(StrangersOf(config).connections() == 16000);
   CHECK(StrangersOf(config).handshakes() == 8000);
   CHECK(StrangersOf(config).handshakes_per_second() == 64000);
+  CHECK(StrangersOf(config).asking_burst_bytes() == 8000 * 4096);
   config.mutable_limits()->mutable_strangers()->set_handshakes(5);
   CHECK(StrangersOf(config).handshakes() == 5);
 }
