@@ -358,10 +358,11 @@ const char* __tsan_default_options() {
 
 // gRPC orders what its own threads do to memory by atomics, which are not seen: what it allocates,
 // fills and frees, itself and in the libraries that it calls, is not looked at. The same goes for
-// the text of a status, for the last of the slices of a buffer, which frees it, for Abseil's own
-// list of the locks that are held and its pool of random numbers, for spdlog's registry and a
-// default text of protobuf, which are made at their first use, and for memory that oneDNN's threads
-// write to. In which order gRPC takes its own locks is not for us to mend.
+// the text of a status, for the last of the slices of a buffer, which frees it, for a server's
+// stream, which gRPC frees where the last operation ends, for Abseil's own list of the locks that
+// are held and its pool of random numbers, for spdlog's registry and a default text of protobuf,
+// which are made at their first use, and for memory that oneDNN's threads write to. In which order
+// gRPC takes its own locks is not for us to mend.
 const char* __tsan_default_suppressions() {
   return "called_from_lib:libgpr.so\n"
          "called_from_lib:libgrpc.so\n"
@@ -381,6 +382,7 @@ const char* __tsan_default_suppressions() {
          "race:google::protobuf::internal::LazyString::Init\n"
          "race:grpc::internal::CallOpClientRecvStatus::FinishOp\n"
          "race:grpc::Slice::~Slice\n"
+         "race:ServerCallbackReaderWriterImpl::~ServerCallbackReaderWriterImpl\n"
          "deadlock:libgrpc.so\n"
          "deadlock:libgrpc++.so\n";
 }
