@@ -2,6 +2,7 @@
 // with the pushes.
 
 #include <algorithm>
+#include <array>
 #include <bit>
 #include <catch2/catch.hpp>
 #include <limits>
@@ -134,14 +135,16 @@ TEST_CASE("learning rates go with the pushes, tensor by tensor") {
 TEST_CASE("workers that disagree on a learning rate are named") {
   const PlannedConfig config = MustParse(Text("workers: 2 update { policy: SYNC }"));
   TestCluster cluster(config);
+  // In use until the workers have left.
+  std::array<std::vector<float>, 2> gradients;
+  std::array<std::vector<float>, 2> parameters;
   const std::vector<absl::Status> outcomes =
       cluster.RunWorkers([&](int rank, Exchange& exchange) -> absl::Status {
-        std::vector<float> parameters;
-        RETURN_IF_ERROR(Train(config, rank, exchange, 0, &parameters));
+        RETURN_IF_ERROR(Train(config, rank, exchange, 0, &parameters[rank]));
         exchange.SetHyperparameters(
             std::vector<Hyperparameters>(4, {.learning_rate = rank == 0 ? 0.1f : 0.2f}));
-        const std::vector<float> gradient = TestGradient(config.model(), rank, 0);
-        return exchange.PushPull(1, gradient, absl::MakeSpan(parameters));
+        gradients[rank] = TestGradient(config.model(), rank, 0);
+        return exchange.PushPull(1, gradients[rank], absl::MakeSpan(parameters[rank]));
       });
   for (const absl::Status& outcome : outcomes) {
     CHECK_THAT(std::string(outcome.message()), Contains("disagree at iteration 0"));
@@ -265,10 +268,15 @@ TEST_CASE("only worker 0 may push a buffer") {
     limits { startup_seconds: 20 exchange_seconds: 60 }
   )");
   TestCluster cluster(config);
+  // In use until the workers have left.
+  std::array<std::vector<float>, 2> gradients;
+  std::array<std::vector<float>, 2> parameters;
   const std::vector<absl::Status> outcomes =
       cluster.RunWorkers([&](int rank, Exchange& exchange) -> absl::Status {
-        std::vector<float> parameters;
-        return Train(config, rank, exchange, 1, &parameters);
+        RETURN_IF_ERROR(Train(config, rank, exchange, 0, &parameters[rank]));
+        gradients[rank] = TestGradient(config.model(), rank, 0);
+        return exchange.PushPull(exchange.next_iteration(), gradients[rank],
+                                 absl::MakeSpan(parameters[rank]));
       });
   CHECK_THAT(std::string(outcomes[1].message()),
              Contains("of the buffer mask; only worker 0 gives it, and others set `absent`"));
