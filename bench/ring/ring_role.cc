@@ -58,10 +58,9 @@ class Worker {
     // Has the kernel give all pages now.
     std::fill(gradients_.span().begin(), gradients_.span().end(), 0.0f);
     std::fill(parameters_.span().begin(), parameters_.span().end(), 0.0f);
-    const RealClock clock;
     ASSIGN_OR_RETURN(exchange_, RingExchange::Connect({.config = &config_,
                                                        .rank = rank_,
-                                                       .clock = &clock,
+                                                       .clock = &clock_,
                                                        .gradients = gradients_.span(),
                                                        .parameters = parameters_.span()}));
     std::cout << "ready" << std::endl;
@@ -115,9 +114,10 @@ class Worker {
 
   const int rank_;
   const PlannedConfig& config_;
+  const RealClock clock_;
   FloatBuffer gradients_;
   FloatBuffer parameters_;
-  std::unique_ptr<RingExchange> exchange_;  // uses the buffers to its end
+  std::unique_ptr<RingExchange> exchange_;  // uses the clock and the buffers to its end
 };
 
 int Main(int argc, char** argv) {

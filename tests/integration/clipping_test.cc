@@ -174,11 +174,15 @@ TEST_CASE("a gradient that is not finite ends the run at every shard") {
       kSmallConfig, Overrides(addresses.overrides(),
                               {"update.clip_global_norm=5", "limits.exchange_seconds=20"})));
   const Model& model = cluster.config().model();
+  // By rank, and in use until the workers have left.
+  std::vector<std::vector<float>> gradients, parameters;
+  for (int rank = 0; rank < cluster.config().proto().workers(); ++rank) {
+    gradients.push_back(TestGradient(model, rank, 0));
+    gradients.back()[model.tensors().back().offset] = std::numeric_limits<float>::max();
+    parameters.emplace_back(model.buffer_size());
+  }
   const std::vector<absl::Status> outcomes = cluster.RunWorkers([&](int rank, Exchange& exchange) {
-    std::vector<float> parameters(model.buffer_size());
-    std::vector<float> gradient = TestGradient(model, rank, 0);
-    gradient[model.tensors().back().offset] = std::numeric_limits<float>::max();
-    return exchange.PushPull(0, gradient, absl::MakeSpan(parameters));
+    return exchange.PushPull(0, gradients[rank], absl::MakeSpan(parameters[rank]));
   });
   for (const absl::Status& outcome : outcomes) {
     CHECK_THAT(std::string(outcome.message()),

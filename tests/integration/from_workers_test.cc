@@ -285,10 +285,11 @@ TEST_CASE("only worker 0 may push a buffer") {
 TEST_CASE("only worker 0 gives the initial parameters") {
   const PlannedConfig config = MustParse(Text("workers: 2 update { policy: ASYNC }"));
   TestCluster cluster(config);
-  const auto exchange = cluster.Connect(1);
-  REQUIRE(exchange.ok());
+  // In use until the exchange ends.
   const std::vector<float> gradient = TestGradient(config.model(), 1, 0);
   std::vector<float> parameters(config.model().buffer_size());
+  const auto exchange = cluster.Connect(1);
+  REQUIRE(exchange.ok());
   const int64_t iteration = GENERATE(0, 1);
   const absl::Status refused =
       (*exchange)->PushPull(iteration, gradient, absl::MakeSpan(parameters));

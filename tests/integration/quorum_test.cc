@@ -34,9 +34,9 @@ std::vector<std::string> Overrides(const UnixShards& shards, int workers, int qu
 // A worker that the test drives. Its gradient is the same everywhere.
 struct Worker {
   Worker(const TestCluster& cluster, int rank)
-      : exchange(*cluster.Connect(rank)),
-        gradient(cluster.config().model().buffer_size()),
-        parameters(gradient.size()) {
+      : gradient(cluster.config().model().buffer_size()),
+        parameters(gradient.size()),
+        exchange(*cluster.Connect(rank)) {
     REQUIRE(exchange->Pull(absl::MakeSpan(parameters)).ok());
   }
 
@@ -46,9 +46,10 @@ struct Worker {
   }
   absl::Status CatchUp() { return exchange->Pull(absl::MakeSpan(parameters)); }
 
-  std::unique_ptr<Exchange> exchange;
+  // In use until the exchange ends.
   std::vector<float> gradient;
   std::vector<float> parameters;
+  std::unique_ptr<Exchange> exchange;
 };
 
 // By how much every element has decreased, which must be by the same.

@@ -194,9 +194,11 @@ TEST_CASE("a shard that was started anew without its state ends the worker") {
   run.slots[1]->GoBack(0, std::vector<float>(run.config.model().buffer_size()));
   const Model& model = run.config.model();
   std::vector<float> parameters(model.buffer_size());
+  std::vector<float> gradient;  // in use until Leave
   absl::Status status;
   for (int i = 0; status.ok(); ++i) {
-    status = (*exchange)->PushPull(i, TestGradient(model, 0, i), absl::MakeSpan(parameters));
+    gradient = TestGradient(model, 0, i);
+    status = (*exchange)->PushPull(i, gradient, absl::MakeSpan(parameters));
   }
   CHECK(status ==
         absl::FailedPreconditionError(absl::StrCat(
@@ -213,8 +215,8 @@ TEST_CASE("a shard that is gone is given up after limits.reconnect_seconds, or a
   run.shards.pop_back();
   const Model& model = run.config.model();
   std::vector<float> parameters(model.buffer_size());
-  const absl::Status status =
-      (*exchange)->PushPull(0, TestGradient(model, 0, 0), absl::MakeSpan(parameters));
+  const std::vector<float> gradient = TestGradient(model, 0, 0);  // in use until Leave
+  const absl::Status status = (*exchange)->PushPull(0, gradient, absl::MakeSpan(parameters));
   INFO(status.ToString());
   CHECK(absl::IsUnavailable(status));
   CHECK_THAT(std::string(status.message()), Catch::StartsWith(name));
@@ -235,9 +237,11 @@ TEST_CASE("an error that does not pass ends the worker when it connects again") 
       grpc::Status(grpc::StatusCode::FAILED_PRECONDITION, "the run has failed: worker 1 is lost"));
   const Model& model = run.config.model();
   std::vector<float> parameters(model.buffer_size());
+  std::vector<float> gradient;  // in use until Leave
   absl::Status status;
   for (int i = 0; status.ok(); ++i) {
-    status = (*exchange)->PushPull(i, TestGradient(model, 0, i), absl::MakeSpan(parameters));
+    gradient = TestGradient(model, 0, i);
+    status = (*exchange)->PushPull(i, gradient, absl::MakeSpan(parameters));
   }
   CHECK(status == absl::FailedPreconditionError(absl::StrCat(
                       "shard 0 (", proxy.address(), "): the run has failed: worker 1 is lost")));

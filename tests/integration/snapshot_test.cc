@@ -259,8 +259,12 @@ TEST_CASE("a reader that waits for training ends by its stop, its timeout, or th
     waited = Pull(reader, config, /*newer_than=*/10, timeout);
     is_done = true;
   });
+  std::atomic<int> trained = 0;
   const auto outcomes = run.cluster.RunWorkers([&](int rank, Exchange& exchange) -> absl::Status {
-    RETURN_IF_ERROR(Train(config, exchange, 3));
+    const absl::Status status = Train(config, exchange, 3);
+    ++trained;
+    RETURN_IF_ERROR(status);
+    while (trained < config.proto().workers()) absl::SleepFor(absl::Milliseconds(1));
     absl::SleepFor(absl::Milliseconds(200));
     if (fails && rank == 0) return absl::AbortedError("worker 0 gives up");
     if (part == "interrupted") stop.request_stop();
