@@ -12,13 +12,6 @@
 namespace evenshard {
 namespace {
 
-// Returns the error of kConfig with one part replaced.
-std::string ErrorWith(const std::string& part, const std::string& replacement) {
-  const std::string text = absl::StrReplaceAll(kConfig, {{part, replacement}});
-  REQUIRE(text != kConfig);
-  return ErrorOf(text);
-}
-
 ClusterConfig WithUpdate(const std::string& update, const std::string& optimizer = "kind: ADAM") {
   return Valid(kConfig, {"update={" + update + "}", "optimizer={" + optimizer + "}"}).proto();
 }

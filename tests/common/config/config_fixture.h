@@ -8,6 +8,7 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_replace.h"
 #include "common/placement/planned_config.h"
 
 namespace evenshard {
@@ -45,6 +46,13 @@ inline std::string ErrorOf(absl::string_view text, const Overrides& overrides = 
   if (config.ok()) return "no error";
   CHECK(config.status().code() == absl::StatusCode::kInvalidArgument);
   return std::string(config.status().message());
+}
+
+// Returns the error of kConfig with one part replaced.
+inline std::string ErrorWith(const std::string& part, const std::string& replacement) {
+  const std::string text = absl::StrReplaceAll(kConfig, {{part, replacement}});
+  REQUIRE(text != kConfig);
+  return ErrorOf(text);
 }
 
 // Returns the error of kConfig with an override, without the prefix "--set override: ".

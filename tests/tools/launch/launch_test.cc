@@ -1,20 +1,23 @@
+// The ends of runs by launch, with scripts in place of the programs. Signals are in
+// launch_signals_test.cc.
+
 #include <netinet/in.h>
-#include <poll.h>
 #include <signal.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
-#include <sys/syscall.h>
 #include <sys/un.h>
 #include <unistd.h>
 
 #include <catch2/catch.hpp>
-#include <optional>
+#include <filesystem>
 #include <regex>
+#include <string>
+#include <utility>
+#include <vector>
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
-#include "tests/testing/program.h"
-#include "tests/testing/scratch_folder.h"
+#include "tests/tools/launch/scripted_run.h"
 
 namespace evenshard {
 namespace {
@@ -49,109 +52,8 @@ class Listener {
   std::string address_;
 };
 
-// A run of 2 shards and 3 workers by launch, with scripts in place of the programs.
-class Run {
- public:
-  // The scripts know their number as $index. A shard runs until SIGTERM or SIGINT; no
-  // worker ends before the shards know what to do then.
-  std::string ps = "await_signal";
-  std::string worker = "await_shards";
-  std::string psctl = "exit 0";
-  std::string config = "limits { shutdown_seconds: 30 }";
-  std::string worker_flag;  // in place of the worker's script
-  std::vector<std::string> flags;
-
-  const ScratchFolder folder;
-
-  // Starts launch. The scripts begin with a line "pid N".
-  Program& Start(int terminal_columns = 0) {
-    const std::string config_file =
-        folder.Write("config", absl::StrCat(R"pb(
-                                              model { builtin: "mnist_mlp" }
-                                              partition { scheme: MEMORY_BASED }
-                                              shard { address: "127.0.0.1:0" }
-                                              shard { address: "127.0.0.1:0" }
-                                              workers: 3
-                                              update { policy: SYNC }
-                                              training { iterations: 1 }
-                                              compute { backend: EMULATED })pb",
-                                            "\n", config));
-    std::vector<std::string> command = {
-        "tools/launch/launch", "--config=" + config_file, Script("ps", ps), Script("psctl", psctl),
-        worker_flag.empty() ? Script("worker", worker) : worker_flag};
-    command.insert(command.end(), flags.begin(), flags.end());
-    return program_.emplace(command, terminal_columns);
-  }
-
-  // The processes that have told their numbers so far.
-  std::vector<pid_t> Pids() const {
-    std::vector<pid_t> pids;
-    static const std::regex kPid("\\] pid (\\d+)\n");
-    const std::string& output = program_->output();
-    for (std::sregex_iterator match(output.begin(), output.end(), kPid), end; match != end;
-         ++match) {
-      pids.push_back(std::stoi((*match)[1]));
-    }
-    return pids;
-  }
-
-  // Whether all of them are gone, and reaped.
-  bool AllGone() const {
-    for (const pid_t pid : Pids()) {
-      if (kill(pid, 0) == 0 || errno != ESRCH) return false;
-    }
-    return true;
-  }
-
-  // Waits until all five have started.
-  void AwaitAll() {
-    for (const char* label : {"ps 0", "ps 1", "worker 0", "worker 1", "worker 2"}) {
-      program_->WaitFor(absl::StrCat("[", label, "] pid "));
-      program_->WaitFor(absl::StrCat("[", label, "] ready\n"));
-    }
-  }
-
- private:
-  std::string Script(const std::string& name, const std::string& body) {
-    const std::string path = folder.Write(name, absl::StrCat(R"sh(#!/bin/bash
-for argument; do case $argument in --shard=*|--rank=*) index=${argument#*=};; esac; done
-cd "${0%/*}"
-ready() { echo $$ >"${0##*/}$index.ready"; echo ready; }
-await_shards() { until [[ -s ps0.ready && -s ps1.ready ]]; do sleep 0.01; done; }
-sleep_on() { while :; do sleep infinity & wait; done; }
-await_signal() {
-  trap 'echo got TERM; exit 0' TERM
-  trap 'echo got INT; exit 0' INT
-  ready
-  sleep_on
-}
-echo "pid $$"
-)sh",
-                                                             body, "\n"));
-    std::filesystem::permissions(path, std::filesystem::perms::owner_all);
-    return absl::StrCat("--", name, "=", path);
-  }
-
-  std::optional<Program> program_;
-};
-
-bool Contains(const Program& program, const std::string& text) {
-  return absl::StrContains(program.output(), text);
-}
-
-// Waits for the end of a process that is no child of launch any more.
-bool Ends(pid_t pid) {
-  constexpr int kPatienceMilliseconds = 60000;
-  const int fd = static_cast<int>(syscall(SYS_pidfd_open, pid, 0));
-  if (fd < 0) return errno == ESRCH;
-  pollfd poll_fd = {fd, POLLIN, 0};
-  const int ended = poll(&poll_fd, 1, kPatienceMilliseconds);
-  close(fd);
-  return ended == 1;
-}
-
 TEST_CASE("when all workers have succeeded, the shards are ended and the exit code is 0") {
-  Run run;
+  ScriptedRun run;
   Program& launch = run.Start();
   CHECK(launch.Wait() == 0);
   INFO(launch.output());
@@ -161,7 +63,7 @@ TEST_CASE("when all workers have succeeded, the shards are ended and the exit co
 }
 
 TEST_CASE("when a worker fails, all others are ended and its exit code is returned") {
-  Run run;
+  ScriptedRun run;
   run.worker = "[[ $index == 1 ]] || await_signal; exit 3";
   Program& launch = run.Start();
   CHECK(launch.Wait() == 3);
@@ -173,7 +75,7 @@ TEST_CASE("when a worker fails, all others are ended and its exit code is return
 }
 
 TEST_CASE("a process killed by signal n gives the exit code 128 + n") {
-  Run run;
+  ScriptedRun run;
   run.worker = "[[ $index == 2 ]] || await_signal; kill -SEGV $$";
   Program& launch = run.Start();
   CHECK(launch.Wait() == 128 + SIGSEGV);
@@ -183,7 +85,7 @@ TEST_CASE("a process killed by signal n gives the exit code 128 + n") {
 }
 
 TEST_CASE("a shard that ends before the workers fails the run, whatever its exit code") {
-  Run run;
+  ScriptedRun run;
   run.ps = "[[ $index == 1 ]] || await_signal; exit 0";
   run.worker = "await_signal";
   Program& launch = run.Start();
@@ -194,7 +96,7 @@ TEST_CASE("a shard that ends before the workers fails the run, whatever its exit
 }
 
 TEST_CASE("a shard that fails while it is shut down fails the run") {
-  Run run;
+  ScriptedRun run;
   run.ps = "trap 'exit 7' TERM; ready; sleep_on";
   Program& launch = run.Start();
   CHECK(launch.Wait() == 7);
@@ -205,7 +107,7 @@ TEST_CASE("a shard that fails while it is shut down fails the run") {
 }
 
 TEST_CASE("a shard that is told to end before it takes signals has ended well") {
-  Run run;
+  ScriptedRun run;
   run.ps = "ready; sleep_on";  // killed by SIGTERM
   Program& launch = run.Start();
   CHECK(launch.Wait() == 0);
@@ -215,7 +117,7 @@ TEST_CASE("a shard that is told to end before it takes signals has ended well") 
 }
 
 TEST_CASE("a process that does not end on SIGTERM is killed, with its children") {
-  Run run;
+  ScriptedRun run;
   run.config = "limits { shutdown_seconds: 0.01 }";
   run.ps = "trap '' TERM; sleep infinity & echo \"pid $!\"; ready; wait";
   run.worker = "await_shards; [[ $index == 0 ]] && exit 5; await_signal";
@@ -226,115 +128,8 @@ TEST_CASE("a process that does not end on SIGTERM is killed, with its children")
   for (const pid_t pid : run.Pids()) CHECK(Ends(pid));
 }
 
-TEST_CASE("SIGTERM and SIGINT are passed on to every process and end the run") {
-  const auto [signal, name] = GENERATE(std::pair<int, std::string>(SIGTERM, "TERM"),
-                                       std::pair<int, std::string>(SIGINT, "INT"));
-  Run run;
-  run.worker = "await_signal";
-  Program& launch = run.Start();
-  run.AwaitAll();
-  kill(launch.pid(), signal);
-  CHECK(launch.Wait() == 128 + signal);
-  INFO(launch.output());
-  for (const char* label : {"ps 0", "ps 1", "worker 0", "worker 1", "worker 2"}) {
-    CHECK(Contains(launch, absl::StrCat("[", label, "] got ", name, "\n")));
-  }
-  CHECK(Contains(launch, absl::StrCat("[launch] ending the run on SIG", name, "\n")));
-  CHECK(run.AllGone());
-}
-
-TEST_CASE("when a signal ends the run, the workers end, results are saved, and the shards end") {
-  const auto [signal, name] = GENERATE(std::pair<int, std::string>(SIGTERM, "TERM"),
-                                       std::pair<int, std::string>(SIGINT, "INT"));
-  Run run;
-  run.worker = "await_signal";
-  run.psctl = "echo \"asked for $1\"; kill -0 $(cat ps0.ready ps1.ready)";
-  run.flags = {"--save=" + run.folder.Path("model"), "--stats=" + run.folder.Path("stats")};
-  Program& launch = run.Start();
-  run.AwaitAll();
-  kill(launch.pid(), signal);
-  CHECK(launch.Wait() == 128 + signal);
-  const std::string& output = launch.output();
-  INFO(output);
-  const std::vector<std::string> steps = {
-      absl::StrCat("[launch] ending the run on SIG", name, "\n"),
-      absl::StrCat("[worker 2] got ", name, "\n"),
-      "[stats] asked for stats\n",
-      absl::StrCat("[launch] the statistics are in ", run.folder.Path("stats"), "\n"),
-      "[save] asked for save\n",
-      absl::StrCat("[launch] the model is in ", run.folder.Path("model"), "\n"),
-      absl::StrCat("[ps 1] got ", name, "\n"),
-      absl::StrCat("[launch] the run was ended by SIG", name, "\n")};
-  size_t place = 0;
-  for (const std::string& step : steps) {
-    CAPTURE(step);
-    const size_t found = output.find(step, place);
-    REQUIRE(found != std::string::npos);
-    place = found;
-  }
-  CHECK(run.AllGone());
-}
-
-TEST_CASE("after a signal, launch says what it could not save, and the exit code is the signal's") {
-  Run run;
-  run.worker = "await_signal";
-  run.flags = {"--save=" + run.folder.Path("model"), "--stats=" + run.folder.Path("stats")};
-  std::string message;
-  SECTION("one fails") {
-    run.psctl = "[[ $1 == stats ]] || exit 4";
-    message = "[launch] save failed with exit code 4\n";
-  }
-  SECTION("one takes too long") {
-    run.config = "limits { shutdown_seconds: 0.01 }";
-    run.psctl = "sleep_on";
-    message =
-        "[launch] killing stats, which did not end\n"
-        "[launch] stats was killed by SIGKILL\n"
-        "[launch] there is no time left for save\n";
-  }
-  Program& launch = run.Start();
-  run.AwaitAll();
-  kill(launch.pid(), SIGINT);
-  CHECK(launch.Wait() == 128 + SIGINT);
-  INFO(launch.output());
-  CHECK(Contains(launch, message));
-  CHECK(Contains(launch, "[ps 0] got INT\n"));
-  CHECK(run.AllGone());
-}
-
-TEST_CASE("a signal that arrives while results are saved does not stop the saving") {
-  Run run;
-  run.psctl = "echo saving; until [[ -e go ]]; do sleep 0.01; done";
-  run.flags = {"--save=" + run.folder.Path("model")};
-  Program& launch = run.Start();
-  launch.WaitFor("[save] saving\n");
-  kill(launch.pid(), SIGTERM);
-  launch.WaitFor("[launch] ending the run on SIGTERM");
-  run.folder.Write("go", "");
-  CHECK(launch.Wait() == 128 + SIGTERM);
-  INFO(launch.output());
-  CHECK(Contains(launch, "[launch] the model is in " + run.folder.Path("model") + "\n"));
-  CHECK(run.AllGone());
-}
-
-TEST_CASE("after a second signal nothing more is saved") {
-  Run run;
-  run.worker = "await_signal";
-  run.psctl = "echo \"asked for $1\"; sleep_on";
-  run.flags = {"--save=" + run.folder.Path("model"), "--stats=" + run.folder.Path("stats")};
-  Program& launch = run.Start();
-  run.AwaitAll();
-  kill(launch.pid(), SIGINT);
-  launch.WaitFor("[stats] asked for stats\n");
-  kill(launch.pid(), SIGINT);
-  CHECK(launch.Wait() == 128 + SIGINT);
-  INFO(launch.output());
-  CHECK_FALSE(Contains(launch, "asked for save"));
-  CHECK(run.AllGone());
-}
-
 TEST_CASE("two results with the same destination are refused, however the path is spelled") {
-  Run run;
+  ScriptedRun run;
   const std::string file = run.folder.Path("file");
   const std::string link = run.folder.Path("link");
   std::filesystem::create_symlink("file", link);
@@ -366,31 +161,8 @@ TEST_CASE("a config that can be read only once is refused") {
   CHECK(Contains(launch, "is a pipe, which can be read once"));
 }
 
-TEST_CASE("a second signal kills every process at once") {
-  Run run;
-  run.worker = "trap '' TERM; ready; sleep_on";
-  Program& launch = run.Start();
-  run.AwaitAll();
-  kill(launch.pid(), SIGTERM);
-  launch.WaitFor("[launch] ending the run on SIGTERM");
-  kill(launch.pid(), SIGTERM);
-  CHECK(launch.Wait() == 128 + SIGTERM);
-  CHECK(run.AllGone());
-}
-
-TEST_CASE("when launch itself is killed, none of its processes survives") {
-  Run run;
-  run.worker = "await_signal";
-  Program& launch = run.Start();
-  run.AwaitAll();
-  const std::vector<pid_t> pids = run.Pids();
-  CHECK(pids.size() == 5);
-  kill(launch.pid(), SIGKILL);
-  for (const pid_t pid : pids) CHECK(Ends(pid));
-}
-
 TEST_CASE("each process gets the config, its number, the overrides and the shards' ports") {
-  Run run;
+  ScriptedRun run;
   run.ps = "echo \"$@\"; await_signal";
   run.worker = "echo \"$@\"; await_shards";
   run.flags = {"--set=optimizer.learning_rate=0.5", "--summary=result"};
@@ -414,7 +186,7 @@ TEST_CASE("each process gets the config, its number, the overrides and the shard
 
 TEST_CASE(
     "statistics and the model are saved after the workers have ended and before the shards end") {
-  Run run;
+  ScriptedRun run;
   run.psctl = "echo \"$1\" \"$2\" \"$3\"; kill -0 $(cat ps0.ready ps1.ready) || exit 9";
   run.worker = "await_shards; echo finished";
   run.flags = {"--save=" + run.folder.Path("model"), "--stats=" + run.folder.Path("stats")};
@@ -443,7 +215,7 @@ TEST_CASE(
 }
 
 TEST_CASE("if a program cannot be started, those already started are ended") {
-  Run run;
+  ScriptedRun run;
   run.worker_flag = "--worker=/nowhere/worker";
   Program& launch = run.Start();
   CHECK(launch.Wait() == 1);
@@ -455,7 +227,7 @@ TEST_CASE("if a program cannot be started, those already started are ended") {
 
 TEST_CASE(
     "launch starts nothing if the config is wrong, data is missing or a result cannot be written") {
-  Run run;
+  ScriptedRun run;
   int code = 2;
   std::string message;
   SECTION("config") {
@@ -508,7 +280,7 @@ TEST_CASE(
 }
 
 TEST_CASE("if launch runs on a terminal, worker 0 gets one too, and the others do not") {
-  Run run;
+  ScriptedRun run;
   run.worker =
       "[[ -t 1 ]] && echo \"draws on $(stty size <&2)\" || echo prints lines; await_shards";
   Program& launch = run.Start(/*terminal_columns=*/100);

@@ -3,16 +3,15 @@
 #include <catch2/catch.hpp>
 #include <cmath>
 #include <string>
-#include <thread>
 #include <vector>
 
 #include "tests/testing/cluster.h"
-#include "worker/training/trainer.h"
+#include "tests/worker/training/whole_workers.h"
 
 namespace evenshard {
 namespace {
 
-constexpr char kDigits[] = R"(
+constexpr char kConfig[] = R"(
   model {
     input { channels: 1 height: 8 width: 8 }
     layer { name: "fc1" linear { out_features: 32 } }
@@ -41,25 +40,9 @@ struct Trained {
 };
 
 Trained Train(const std::string& exchange) {
-  TestCluster cluster(MustParse(kDigits, {"exchange={gradient_encoding: " + exchange + "}"}));
-  const RealClock clock;
-  std::vector<absl::StatusOr<TrainingSummary>> results(2, absl::UnknownError("did not run"));
-  std::vector<std::thread> threads;
-  for (int rank = 0; rank < 2; ++rank) {
-    threads.emplace_back([&, rank] {
-      auto trainer = Trainer::Create({.config = &cluster.config(),
-                                      .rank = rank,
-                                      .clock = &clock,
-                                      .addresses = cluster.addresses(),
-                                      .progress = {.output = stderr}});
-      results[rank] = trainer.ok() ? (*trainer)->Run() : trainer.status();
-    });
-  }
-  for (std::thread& thread : threads) thread.join();
-  for (const auto& result : results) {
-    INFO(result.status().ToString());
-    REQUIRE(result.ok());
-  }
+  TestCluster cluster(MustParse(kConfig, {"exchange={gradient_encoding: " + exchange + "}"}));
+  const std::vector<Result> results = RunAll(cluster);
+  RequireAllOk(results);
   REQUIRE(results[0]->final_accuracy.has_value());
   return {(results[0]->final_loss + results[1]->final_loss) / 2, *results[0]->final_accuracy,
           cluster.Parameters()};

@@ -2,41 +2,15 @@
 
 #include <catch2/catch.hpp>
 #include <string>
-#include <thread>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "tests/testing/cluster.h"
 #include "tests/testing/unix_shards.h"
-#include "worker/training/trainer.h"
+#include "tests/worker/training/whole_workers.h"
 
 namespace evenshard {
 namespace {
-
-std::vector<TrainingSummary> Train(const TestCluster& cluster) {
-  const RealClock clock;
-  const int workers = cluster.config().workers();
-  std::vector<absl::StatusOr<TrainingSummary>> results(workers, absl::UnknownError("did not run"));
-  std::vector<std::thread> threads;
-  for (int rank = 0; rank < workers; ++rank) {
-    threads.emplace_back([&, rank] {
-      auto trainer = Trainer::Create({.config = &cluster.config(),
-                                      .rank = rank,
-                                      .clock = &clock,
-                                      .addresses = cluster.addresses(),
-                                      .progress = {.output = stderr}});
-      results[rank] = trainer.ok() ? (*trainer)->Run() : trainer.status();
-    });
-  }
-  for (std::thread& thread : threads) thread.join();
-  std::vector<TrainingSummary> summaries;
-  for (const auto& result : results) {
-    INFO(result.status().ToString());
-    REQUIRE(result.ok());
-    summaries.push_back(*result);
-  }
-  return summaries;
-}
 
 // Every chunk is at this iteration.
 void RequireAt(TestCluster& cluster, uint64_t iteration) {
@@ -64,7 +38,8 @@ TEST_CASE("a slow worker leaves out the iterations that went on without it") {
                     "worker_slowdown: 8}}",
                     "exchange.schedule=" + schedule});
   TestCluster cluster(MustParse(kSmallConfig, overrides));
-  const std::vector<TrainingSummary> summaries = Train(cluster);
+  const std::vector<Result> results = RunAll(cluster);
+  RequireAllOk(results);
   RequireAt(cluster, kIterations);
   const ShardStats stats = cluster.server(0).shard().Stats();
   uint64_t counted = 0;
@@ -74,8 +49,8 @@ TEST_CASE("a slow worker leaves out the iterations that went on without it") {
     counted += worker.counted_iterations();
     // What it computed either counted or was dropped.
     CHECK(worker.counted_iterations() + worker.dropped_iterations() ==
-          static_cast<uint64_t>(summaries[rank].iterations));
-    CHECK(summaries[rank].iterations <= kIterations);
+          static_cast<uint64_t>(results[rank]->iterations));
+    CHECK(results[rank]->iterations <= kIterations);
   }
   CHECK(counted >= 2 * kIterations);
 }
@@ -106,9 +81,10 @@ TEST_CASE("a model trains with the gradients of a quorum") {
     limits { startup_seconds: 20 exchange_seconds: 60 }
   )",
                                 overrides));
-  const std::vector<TrainingSummary> summaries = Train(cluster);
-  REQUIRE(summaries[0].final_accuracy.has_value());
-  CHECK(*summaries[0].final_accuracy > 0.9);
+  const std::vector<Result> results = RunAll(cluster);
+  RequireAllOk(results);
+  REQUIRE(results[0]->final_accuracy.has_value());
+  CHECK(*results[0]->final_accuracy > 0.9);
 }
 
 }  // namespace evenshard

@@ -3,84 +3,24 @@
 #include <algorithm>
 #include <catch2/catch.hpp>
 #include <cmath>
-#include <limits>
-#include <map>
-#include <set>
+#include <cstdio>
+#include <cstdlib>
 #include <string>
 #include <thread>
 #include <utility>
 #include <vector>
 
 #include "absl/strings/str_split.h"
-#include "nlohmann/json.hpp"
+#include "tests/testing/await.h"
 #include "tests/testing/captured_log.h"
 #include "tests/testing/cluster.h"
-#include "tests/testing/scratch_folder.h"
-#include "worker/compute/backend.h"
+#include "tests/worker/training/whole_workers.h"
 #include "worker/training/gradient_norm.h"
 
 namespace evenshard {
 namespace {
 
 using Catch::Contains;
-
-// A small network on the shipped digits, with two shards.
-constexpr char kDigits[] = R"(
-  model {
-    input { channels: 1 height: 8 width: 8 }
-    layer { name: "fc1" linear { out_features: 20 } }
-    layer { relu {} }
-    layer { name: "fc2" linear { out_features: 10 } }
-  }
-  partition { scheme: MEMORY_BASED }
-  shard { address: "127.0.0.1:0" }
-  shard { address: "127.0.0.1:0" }
-  update { policy: SYNC }
-  optimizer { kind: SGD learning_rate: 0.1 }
-  training { batch_size: 8 iterations: 10 }
-  data {
-    idx { images: "data/digits/images.idx3-ubyte.gz" labels: "data/digits/labels.idx1-ubyte.gz" }
-    holdout: 0.2
-  }
-  compute { threads: 1 }
-  limits { chunk_bytes: 1024 startup_seconds: 20 exchange_seconds: 60 }
-)";
-
-using Result = absl::StatusOr<TrainingSummary>;
-
-std::unique_ptr<Trainer> MustCreate(const TestCluster& cluster, int rank, const Clock& clock) {
-  auto trainer = Trainer::Create({.config = &cluster.config(),
-                                  .rank = rank,
-                                  .clock = &clock,
-                                  .addresses = cluster.addresses(),
-                                  .progress = {.output = stderr}});
-  INFO(trainer.status().ToString());
-  REQUIRE(trainer.ok());
-  return *std::move(trainer);
-}
-
-// Runs every worker of the cluster on a thread.
-std::vector<Result> RunAll(const TestCluster& cluster) {
-  const RealClock clock;
-  std::vector<std::unique_ptr<Trainer>> trainers;
-  for (int rank = 0; rank < cluster.config().workers(); ++rank) {
-    trainers.push_back(MustCreate(cluster, rank, clock));
-  }
-  std::vector<Result> results(trainers.size(), Result(absl::UnknownError("did not run")));
-  std::vector<std::thread> threads;
-  for (size_t rank = 0; rank < trainers.size(); ++rank) {
-    threads.emplace_back([&, rank] { results[rank] = trainers[rank]->Run(); });
-  }
-  for (std::thread& thread : threads) thread.join();
-  return results;
-}
-
-void RequireAllOk(const std::vector<Result>& results) {
-  for (const Result& result : results) {
-    INFO(result.status().ToString());
-    REQUIRE(result.ok());
-  }
-}
 
 // A second of it takes a millisecond.
 class HurriedClock final : public Clock {
@@ -96,49 +36,6 @@ class HurriedClock final : public Clock {
   const RealClock real_;
   const absl::Time start_ = real_.Now();
 };
-
-// Gradients are 0, or NaN at some iterations; so are losses at some.
-struct Divergence {
-  std::set<int64_t> gradients = {};
-  std::set<int64_t> losses = {};
-};
-
-class DivergingBackend final : public ComputeBackend {
- public:
-  explicit DivergingBackend(Divergence divergence) : divergence_(std::move(divergence)) {}
-
-  absl::StatusOr<BatchResult> ForwardBackward(const Batch& batch,
-                                              absl::Span<const float> parameters, int64_t iteration,
-                                              absl::Span<float> gradients,
-                                              LayerHooks& hooks) override {
-    constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
-    gradients[0] = divergence_.gradients.count(iteration) > 0 ? kNan : 0;
-    return BatchResult{.loss = divergence_.losses.count(iteration) > 0 ? kNan : 1};
-  }
-  absl::StatusOr<BatchResult> Evaluate(const Batch& batch, absl::Span<const float>) override {
-    return BatchResult{.loss = 1};
-  }
-
- private:
-  const Divergence divergence_;
-};
-
-// Runs one worker whose gradients and losses are not finite at some of 10 iterations.
-Result RunDiverging(const TestCluster& cluster, const Divergence& divergence) {
-  const RealClock clock;
-  auto trainer = Trainer::Create({.config = &cluster.config(),
-                                  .rank = 0,
-                                  .clock = &clock,
-                                  .addresses = cluster.addresses(),
-                                  .create_backend = [&](const PlannedConfig&, const BackendOptions&)
-                                      -> absl::StatusOr<std::unique_ptr<ComputeBackend>> {
-                                    return std::make_unique<DivergingBackend>(divergence);
-                                  }});
-  REQUIRE(trainer.ok());
-  return (*trainer)->Run();
-}
-
-std::string Message(const Result& result) { return std::string(result.status().message()); }
 
 }  // namespace
 
@@ -231,73 +128,6 @@ TEST_CASE("an accuracy below the required one is an error") {
   CHECK_THAT(Message(results[0]), Contains("is below training.required_accuracy, 0.9000"));
 }
 
-TEST_CASE("REJECT: a gradient that is not finite ends the run and is named") {
-  TestCluster cluster(MustParse(kDigits, {"workers=2", "optimizer.learning_rate=1e30"}));
-  for (const Result& result : RunAll(cluster)) {
-    CHECK_THAT(Message(result), Contains("pushed a gradient that is not finite at iteration"));
-  }
-}
-
-TEST_CASE("SKIP: gradients that are not finite are left out, counted, and warned of") {
-  TestCluster cluster(MustParse(kDigits, {"workers=1", "update.non_finite=SKIP"}));
-  const CapturedLog log;
-  const Result result = RunDiverging(cluster, {.gradients = {1, 3, 4, 5, 8}});
-  RequireAllOk({result});
-  CHECK(result->iterations == 10);
-  CHECK(result->skipped_iterations == 5);
-  for (int shard = 0; shard < 2; ++shard) {
-    const ShardStats stats = cluster.server(shard).shard().Stats();
-    CHECK(stats.skipped_pushes() == 5 * stats.chunks());
-  }
-  // The first one, and whenever their number has doubled.
-  const std::string text = log.text();
-  CHECK_THAT(text, Contains("warning: iteration 1: the gradient is not finite and is left out "
-                            "(update.non_finite: SKIP): 1 of 2 so far") &&
-                       Contains(": 2 of 4 so far") && Contains(": 4 of 6 so far"));
-  CHECK_THAT(text, !Contains(": 3 of") && !Contains(": 5 of"));
-}
-
-TEST_CASE("SKIP: a worker that left out more than half of its gradients fails") {
-  TestCluster cluster(MustParse(kDigits, {"workers=1", "update.non_finite=SKIP"}));
-  const Result result = RunDiverging(cluster, {.gradients = {0, 1, 2, 3, 4, 5}});
-  CHECK(result.status() ==
-        absl::FailedPreconditionError("the training has diverged: 6 of 10 gradients were not "
-                                      "finite and were left out"));
-  CHECK_THAT(cluster.server(0).shard().Stats().failure(), Contains("6 of 10 gradients"));
-}
-
-TEST_CASE("SKIP: a run that diverges fails, and its parameters stay what they were") {
-  TestCluster cluster(
-      MustParse(kDigits, {"workers=2", "optimizer.learning_rate=1e30", "update.non_finite=SKIP"}));
-  for (const Result& result : RunAll(cluster)) {
-    CHECK_THAT(Message(result), Contains("gradients were not finite and were left out"));
-  }
-  for (const float parameter : cluster.Parameters()) REQUIRE_FALSE(std::isnan(parameter));
-}
-
-TEST_CASE("a loss that is not finite is warned of, first and whenever their number has doubled") {
-  TestCluster cluster(MustParse(kDigits, {"workers=1"}));
-  const CapturedLog log;
-  RequireAllOk({RunDiverging(cluster, {.losses = {2, 3, 4}})});
-  const std::string text = log.text();
-  CHECK_THAT(text, Contains("warning: iteration 2: the loss is nan: 1 of 3 so far") &&
-                       Contains("iteration 3: the loss is nan: 2 of 4 so far") &&
-                       !Contains("iteration 4: the loss"));
-}
-
-TEST_CASE("SKIP: a gradient that is finite but beyond the range of float16 is left out too") {
-  for (const std::string encoding : {"FLOAT16", "BFLOAT16"}) {
-    CAPTURE(encoding);
-    TestCluster cluster(
-        MustParse(kDigits, {"workers=1", "optimizer.learning_rate=1e8", "update.non_finite=SKIP",
-                            "training.iterations=3", "exchange.gradient_encoding=" + encoding}));
-    const Result result = RunAll(cluster)[0];
-    CHECK(result.ok() == (encoding == "BFLOAT16"));
-    CHECK((cluster.server(0).shard().Stats().skipped_pushes() > 0) == (encoding == "FLOAT16"));
-    for (const float parameter : cluster.Parameters()) REQUIRE(std::isfinite(parameter));
-  }
-}
-
 // Shards that agree on a norm cannot have port 0.
 const std::string kOneShard = "shard=[{address: '127.0.0.1:0'}]";
 
@@ -364,86 +194,6 @@ TEST_CASE("the times of a run add up under every schedule") {
     CHECK(std::count(json.begin() + list, json.end(), ',') == 9);
     CHECK_THAT(json, Catch::EndsWith("]}\n"));
   }
-}
-
-TEST_CASE("a trace shows each layer's computation, wait, push and pull under every schedule") {
-  const std::string schedule = GENERATE("SEQUENTIAL", "BACKWARD", "FULL");
-  CAPTURE(schedule);
-  const ScratchFolder folder;
-  TestCluster cluster(
-      MustParse(kDigits, {"workers=1", "training.iterations=3", "exchange.schedule=" + schedule}));
-  const RealClock clock;
-  auto trace = Trace::Create(folder.Path("trace"), /*rank=*/0, &cluster.config().model(), &clock);
-  REQUIRE(trace.ok());
-  auto trainer = Trainer::Create({.config = &cluster.config(),
-                                  .rank = 0,
-                                  .clock = &clock,
-                                  .addresses = cluster.addresses(),
-                                  .trace = trace->get()});
-  REQUIRE(trainer.ok());
-  RequireAllOk({(*trainer)->Run()});
-  REQUIRE((*trace)->Close().ok());
-
-  std::map<std::string, int> spans;               // of the thread that trains, by name
-  std::map<std::string, std::vector<double>> on;  // begins and ends beside it, by name
-  double end = 0;
-  for (const nlohmann::json& event : nlohmann::json::parse(folder.Read("trace"))) {
-    const std::string phase = event.at("ph");
-    if (phase == "M") continue;
-    CAPTURE(event.dump());
-    const std::string name = event.at("name");
-    const int64_t iteration = event.at("args").at("iteration");
-    CHECK(iteration >= 0);
-    CHECK(iteration < 3);
-    if (phase != "X") {
-      CHECK(phase == (on[name].size() % 2 == 0 ? "b" : "e"));
-      on[name].push_back(event.at("ts"));
-      continue;
-    }
-    ++spans[name];
-    CHECK(event.at("dur") >= 0);
-    if (name == "load the batch") continue;  // told when its iteration is over
-    CHECK(event.at("ts") >= end - 1);        // as exact as a double is
-    end = event.at("ts").get<double>() + event.at("dur").get<double>();
-  }
-  CHECK(spans == std::map<std::string, int>{{"load the batch", 3},
-                                            {"wait fc1", 3},
-                                            {"forward fc1", 3},
-                                            {"wait fc2", 3},
-                                            {"forward, loss and backward fc2", 3},
-                                            {"backward fc1", 3},
-                                            {"wait for the exchange", 3}});
-  for (const std::string layer : {"fc1", "fc2"}) {
-    CAPTURE(layer);
-    const std::vector<double>& push = on["push " + layer];
-    const std::vector<double>& pull = on["pull " + layer];
-    REQUIRE(push.size() == 6);
-    REQUIRE(pull.size() == 6);
-    for (const auto& times : {push, pull}) CHECK(std::is_sorted(times.begin(), times.end()));
-    CHECK(push.front() <= pull.front());
-  }
-}
-
-TEST_CASE("a trace that cannot be written is an error") {
-  const PlannedConfig config = MustParse(kDigits, {"workers=1"});
-  const RealClock clock;
-  const auto trace = Trace::Create("/nowhere/trace", 0, &config.model(), &clock);
-  CHECK(absl::IsNotFound(trace.status()));
-  CHECK_THAT(std::string(trace.status().message()), Contains("cannot write /nowhere/trace"));
-}
-
-TEST_CASE("a trace on a full disk says so in the end, however early the disk was full") {
-  const int events = GENERATE(0, 1, 10'000);
-  const PlannedConfig config = MustParse(kDigits, {"workers=1"});
-  const RealClock clock;
-  const auto trace = Trace::Create("/dev/full", 0, &config.model(), &clock);
-  REQUIRE(trace.ok());
-  for (int i = 0; i < events; ++i) (*trace)->Begin("push", /*layer=*/0, i);
-  errno = 0;  // whatever happens in the process since
-  const absl::Status closed = (*trace)->Close();
-  CHECK(absl::IsResourceExhausted(closed));
-  CHECK_THAT(std::string(closed.message()),
-             Contains("cannot write /dev/full: No space left on device"));
 }
 
 TEST_CASE("a stopped worker leaves with the reason, and the others hear it") {

@@ -1,0 +1,145 @@
+// Signals to launch, with scripts in place of the programs.
+
+#include <signal.h>
+
+#include <catch2/catch.hpp>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "tests/tools/launch/scripted_run.h"
+
+namespace evenshard {
+
+TEST_CASE("SIGTERM and SIGINT are passed on to every process and end the run") {
+  const auto [signal, name] = GENERATE(std::pair<int, std::string>(SIGTERM, "TERM"),
+                                       std::pair<int, std::string>(SIGINT, "INT"));
+  ScriptedRun run;
+  run.worker = "await_signal";
+  Program& launch = run.Start();
+  run.AwaitAll();
+  kill(launch.pid(), signal);
+  CHECK(launch.Wait() == 128 + signal);
+  INFO(launch.output());
+  for (const char* label : {"ps 0", "ps 1", "worker 0", "worker 1", "worker 2"}) {
+    CHECK(Contains(launch, absl::StrCat("[", label, "] got ", name, "\n")));
+  }
+  CHECK(Contains(launch, absl::StrCat("[launch] ending the run on SIG", name, "\n")));
+  CHECK(run.AllGone());
+}
+
+TEST_CASE("when a signal ends the run, the workers end, results are saved, and the shards end") {
+  const auto [signal, name] = GENERATE(std::pair<int, std::string>(SIGTERM, "TERM"),
+                                       std::pair<int, std::string>(SIGINT, "INT"));
+  ScriptedRun run;
+  run.worker = "await_signal";
+  run.psctl = "echo \"asked for $1\"; kill -0 $(cat ps0.ready ps1.ready)";
+  run.flags = {"--save=" + run.folder.Path("model"), "--stats=" + run.folder.Path("stats")};
+  Program& launch = run.Start();
+  run.AwaitAll();
+  kill(launch.pid(), signal);
+  CHECK(launch.Wait() == 128 + signal);
+  const std::string& output = launch.output();
+  INFO(output);
+  const std::vector<std::string> steps = {
+      absl::StrCat("[launch] ending the run on SIG", name, "\n"),
+      absl::StrCat("[worker 2] got ", name, "\n"),
+      "[stats] asked for stats\n",
+      absl::StrCat("[launch] the statistics are in ", run.folder.Path("stats"), "\n"),
+      "[save] asked for save\n",
+      absl::StrCat("[launch] the model is in ", run.folder.Path("model"), "\n"),
+      absl::StrCat("[ps 1] got ", name, "\n"),
+      absl::StrCat("[launch] the run was ended by SIG", name, "\n")};
+  size_t place = 0;
+  for (const std::string& step : steps) {
+    CAPTURE(step);
+    const size_t found = output.find(step, place);
+    REQUIRE(found != std::string::npos);
+    place = found;
+  }
+  CHECK(run.AllGone());
+}
+
+TEST_CASE("after a signal, launch says what it could not save, and the exit code is the signal's") {
+  ScriptedRun run;
+  run.worker = "await_signal";
+  run.flags = {"--save=" + run.folder.Path("model"), "--stats=" + run.folder.Path("stats")};
+  std::string message;
+  SECTION("one fails") {
+    run.psctl = "[[ $1 == stats ]] || exit 4";
+    message = "[launch] save failed with exit code 4\n";
+  }
+  SECTION("one takes too long") {
+    run.config = "limits { shutdown_seconds: 0.01 }";
+    run.psctl = "sleep_on";
+    message =
+        "[launch] killing stats, which did not end\n"
+        "[launch] stats was killed by SIGKILL\n"
+        "[launch] there is no time left for save\n";
+  }
+  Program& launch = run.Start();
+  run.AwaitAll();
+  kill(launch.pid(), SIGINT);
+  CHECK(launch.Wait() == 128 + SIGINT);
+  INFO(launch.output());
+  CHECK(Contains(launch, message));
+  CHECK(Contains(launch, "[ps 0] got INT\n"));
+  CHECK(run.AllGone());
+}
+
+TEST_CASE("a signal that arrives while results are saved does not stop the saving") {
+  ScriptedRun run;
+  run.psctl = "echo saving; until [[ -e go ]]; do sleep 0.01; done";
+  run.flags = {"--save=" + run.folder.Path("model")};
+  Program& launch = run.Start();
+  launch.WaitFor("[save] saving\n");
+  kill(launch.pid(), SIGTERM);
+  launch.WaitFor("[launch] ending the run on SIGTERM");
+  run.folder.Write("go", "");
+  CHECK(launch.Wait() == 128 + SIGTERM);
+  INFO(launch.output());
+  CHECK(Contains(launch, "[launch] the model is in " + run.folder.Path("model") + "\n"));
+  CHECK(run.AllGone());
+}
+
+TEST_CASE("after a second signal nothing more is saved") {
+  ScriptedRun run;
+  run.worker = "await_signal";
+  run.psctl = "echo \"asked for $1\"; sleep_on";
+  run.flags = {"--save=" + run.folder.Path("model"), "--stats=" + run.folder.Path("stats")};
+  Program& launch = run.Start();
+  run.AwaitAll();
+  kill(launch.pid(), SIGINT);
+  launch.WaitFor("[stats] asked for stats\n");
+  kill(launch.pid(), SIGINT);
+  CHECK(launch.Wait() == 128 + SIGINT);
+  INFO(launch.output());
+  CHECK_FALSE(Contains(launch, "asked for save"));
+  CHECK(run.AllGone());
+}
+
+TEST_CASE("a second signal kills every process at once") {
+  ScriptedRun run;
+  run.worker = "trap '' TERM; ready; sleep_on";
+  Program& launch = run.Start();
+  run.AwaitAll();
+  kill(launch.pid(), SIGTERM);
+  launch.WaitFor("[launch] ending the run on SIGTERM");
+  kill(launch.pid(), SIGTERM);
+  CHECK(launch.Wait() == 128 + SIGTERM);
+  CHECK(run.AllGone());
+}
+
+TEST_CASE("when launch itself is killed, none of its processes survives") {
+  ScriptedRun run;
+  run.worker = "await_signal";
+  Program& launch = run.Start();
+  run.AwaitAll();
+  const std::vector<pid_t> pids = run.Pids();
+  CHECK(pids.size() == 5);
+  kill(launch.pid(), SIGKILL);
+  for (const pid_t pid : pids) CHECK(Ends(pid));
+}
+
+}  // namespace evenshard
