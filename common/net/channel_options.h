@@ -24,8 +24,8 @@ std::shared_ptr<grpc::Channel> CreateChannel(const std::string& address,
 // A connection without data is checked after this time, and the peer has as long to answer.
 inline constexpr absl::Duration kKeepalive = absl::Seconds(20);
 
-// Creates a channel for one stream of bulk data, whose calls fail if another user than this
-// process's, or root, listens on a unix socket. REQUIRES: the shard listens already, and
+// Creates a channel for one stream of bulk data at a time, whose calls fail if another user than
+// this process's, or root, listens on a unix socket. REQUIRES: the shard listens already, and
 // `keepalive` is at least 1 s.
 std::shared_ptr<grpc::Channel> CreateBulkChannel(const std::string& address,
                                                  const ClusterConfig& config,

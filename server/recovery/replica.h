@@ -15,7 +15,7 @@ namespace evenshard {
 struct ReplicaMessage {
   ReplicaChunk header = {};  // without `data`
   // Lives as long as `owner`; without one, until the replica has confirmed the message or the
-  // stream has ended.
+  // connection has ended.
   Segments data = {};
   std::shared_ptr<const void> owner = nullptr;
 };
@@ -45,11 +45,15 @@ class ReplicaTransport {
  public:
   virtual ~ReplicaTransport() = default;
 
-  // Opens a stream from `primary` to `replica`, which carries messages of the view numbered `view`.
-  // Does not block. `receiver` must outlive the stream.
-  virtual std::unique_ptr<ReplicaStream> Open(int slot, uint64_t view, const ProcessId& primary,
-                                              const ProcessId& copy,
+  // Opens a stream from `primary` to `copy`, which carries messages of the view numbered `view`, on
+  // the connection of the slot with the number `lane`. Connects if there is none. Does not block.
+  // `receiver` must outlive the stream.
+  virtual std::unique_ptr<ReplicaStream> Open(int slot, int lane, uint64_t view,
+                                              const ProcessId& primary, const ProcessId& copy,
                                               ReplicaStream::Receiver* receiver) = 0;
+
+  // The slot has another replica from now on, or none: its connections end with their streams.
+  virtual void Disconnect(int slot) = 0;
 };
 
 }  // namespace evenshard

@@ -8,6 +8,7 @@
 
 #include "server/recovery/replicator.h"
 
+#include <algorithm>
 #include <cstring>
 #include <utility>
 
@@ -26,12 +27,12 @@ void SetNorms(const ChunkClock& clock, ReplicaMessage* message) {
 
 class Replicator::Lane final : private ReplicaStream::Receiver {
  public:
-  Lane(Replicator* replicator, uint64_t link, uint64_t view, const ProcessId& primary,
+  Lane(Replicator* replicator, int number, uint64_t link, uint64_t view, const ProcessId& primary,
        const ProcessId& copy)
       : link_(link),
         replicator_(replicator),
-        stream_(replicator->options_.transport->Open(replicator->options_.slot, view, primary, copy,
-                                                     this)) {}
+        stream_(replicator->options_.transport->Open(replicator->options_.slot, number, view,
+                                                     primary, copy, this)) {}
 
   // `change` is 0 for the state of a chunk.
   void Send(int index, uint64_t change, const ReplicaMessage& message) {
@@ -59,8 +60,15 @@ Replicator::~Replicator() { Stop(); }
 void Replicator::Stop() {
   Lanes old;  // destroyed without the lock
   absl::MutexLock lock(&mutex_);
-  copy_.reset();
+  SetCopy(std::nullopt);
   old = Unlink();
+}
+
+void Replicator::SetCopy(std::optional<ProcessId> copy) {
+  if (copy_.has_value() && (!copy.has_value() || copy->incarnation() != copy_->incarnation())) {
+    options_.transport->Disconnect(options_.slot);
+  }
+  copy_ = std::move(copy);
 }
 
 void Replicator::Adopt(const View& view) {
@@ -76,7 +84,7 @@ void Replicator::Adopt(const View& view) {
                       (slot.replica_is_complete() || view.number() == view_ + 1);
     view_ = view.number();
     primary_ = slot.primary();
-    copy_ = slot.has_replica() ? std::optional(slot.replica()) : std::nullopt;
+    SetCopy(slot.has_replica() ? std::optional(slot.replica()) : std::nullopt);
     if (!same) {
       const bool complete = copy_.has_value() && slot.replica_is_complete();
       for (size_t index = 0; index < chunks_.size(); ++index) {
@@ -86,6 +94,7 @@ void Replicator::Adopt(const View& view) {
       filled_ = complete ? chunks_.size() : 0;
       heard_ = options_.clock->Now();
     }
+    pause_ = kShortestPause;
     old = Relink(due);
   }
   old.clear();
@@ -106,7 +115,7 @@ Replicator::Lanes Replicator::Relink(std::vector<Due>& due) {
   next_fill_ = 0;
   if (!copy_.has_value()) return old;
   for (int i = 0; i < options_.streams; ++i) {
-    lanes_.push_back(std::make_unique<Lane>(this, link_, view_, primary_, *copy_));
+    lanes_.push_back(std::make_unique<Lane>(this, i, link_, view_, primary_, *copy_));
   }
   for (size_t i = 0; i < chunks_.size(); ++i) {
     const int index = static_cast<int>(i);
@@ -196,6 +205,7 @@ void Replicator::Confirmed(Lane* lane) {
     due = lane->sent_.front();
     lane->sent_.pop_front();
     heard_ = options_.clock->Now();
+    pause_ = kShortestPause;
     ChunkState& chunk = chunks_[due.index];
     if (due.change == 0) {
       chunk.fill = Fill::kConfirmed;
@@ -241,7 +251,8 @@ void Replicator::Tick() {
   Lanes old;
   {
     absl::MutexLock lock(&mutex_);
-    if (!broken_since_.has_value() || options_.clock->Now() < *broken_since_ + kPause) return;
+    if (!broken_since_.has_value() || options_.clock->Now() < *broken_since_ + pause_) return;
+    pause_ = std::min(2 * pause_, kLongestPause);
     old = Relink(due);
   }
   old.clear();

@@ -83,8 +83,10 @@ class Replicator final : public ChunkObserver {
  private:
   // How many chunks' states may be on the way to a replica that is filled.
   static constexpr int kFillAhead = 4;
-  // The pause before a broken stream is opened again.
-  static constexpr absl::Duration kPause = absl::Milliseconds(50);
+  // The pause before a broken stream is opened again. It doubles with each attempt until something
+  // is confirmed.
+  static constexpr absl::Duration kShortestPause = absl::Milliseconds(50);
+  static constexpr absl::Duration kLongestPause = absl::Milliseconds(800);
 
   enum class Fill : uint8_t { kNone, kSent, kConfirmed };
 
@@ -109,6 +111,8 @@ class Replicator final : public ChunkObserver {
   void Send(int index, uint64_t change, const ReplicaMessage& message)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
+  // Ends the connections to a copy that is the slot's no more.
+  void SetCopy(std::optional<ProcessId> copy) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   bool IsUnreachable() const ABSL_SHARED_LOCKS_REQUIRED(mutex_);
   // Takes the present link's lanes, which the caller destroys without the lock.
   Lanes Unlink() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
@@ -142,6 +146,7 @@ class Replicator final : public ChunkObserver {
   bool told_unreachable_ ABSL_GUARDED_BY(mutex_) = false;           // to on_progress
   Lanes lanes_ ABSL_GUARDED_BY(mutex_);                             // empty without a replica
   std::optional<absl::Time> broken_since_ ABSL_GUARDED_BY(mutex_);  // since when some lane is
+  absl::Duration pause_ ABSL_GUARDED_BY(mutex_) = kShortestPause;
   std::string logged_ ABSL_GUARDED_BY(mutex_);  // why a stream ended, as logged the last time
 };
 

@@ -63,8 +63,8 @@ FuzzedPs::~FuzzedPs() {
   for (const AgreementDecider::Answer& answer : asked_) answer(absl::CancelledError("the end"));
 }
 
-std::unique_ptr<ReplicaStream> FuzzedPs::Open(int, uint64_t, const ProcessId&, const ProcessId&,
-                                              ReplicaStream::Receiver* receiver) {
+std::unique_ptr<ReplicaStream> FuzzedPs::Open(int, int, uint64_t, const ProcessId&,
+                                              const ProcessId&, ReplicaStream::Receiver* receiver) {
   return std::make_unique<ToReplica>(&to_replica_, receiver);
 }
 

@@ -62,9 +62,10 @@ class FuzzedPs final : public ReplicaTransport, public AgreementTransport {
     std::shared_ptr<FuzzedSink> sink;
   };
 
-  std::unique_ptr<ReplicaStream> Open(int slot, uint64_t view, const ProcessId& primary,
+  std::unique_ptr<ReplicaStream> Open(int slot, int lane, uint64_t view, const ProcessId& primary,
                                       const ProcessId& copy,
                                       ReplicaStream::Receiver* receiver) override;
+  void Disconnect(int slot) override {}
   void Report(const ProcessId& decider, const AgreementReport& report,
               AgreementDecider::Answer answer) override;
 

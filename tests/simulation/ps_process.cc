@@ -355,8 +355,8 @@ std::shared_ptr<PushStream> PsProcess::OpenStream(int slot, uint32_t rank, uint6
   return stream;
 }
 
-std::unique_ptr<ReplicaStream> PsProcess::Open(int slot, uint64_t view, const ProcessId& primary,
-                                               const ProcessId& copy,
+std::unique_ptr<ReplicaStream> PsProcess::Open(int slot, int /*lane*/, uint64_t view,
+                                               const ProcessId& primary, const ProcessId& copy,
                                                ReplicaStream::Receiver* receiver) {
   return std::make_unique<SimReplicaStream>(SimReplicaStream::Options{.context = &context_,
                                                                       .node = node_,

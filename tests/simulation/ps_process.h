@@ -56,9 +56,10 @@ class PsProcess final : public ReplicaTransport, public AgreementTransport, priv
   std::shared_ptr<PushStream> OpenStream(int slot, uint32_t rank, uint64_t incarnation,
                                          std::shared_ptr<Connection> connection);
 
-  std::unique_ptr<ReplicaStream> Open(int slot, uint64_t view, const ProcessId& primary,
+  std::unique_ptr<ReplicaStream> Open(int slot, int lane, uint64_t view, const ProcessId& primary,
                                       const ProcessId& copy,
                                       ReplicaStream::Receiver* receiver) override;
+  void Disconnect(int /*slot*/) override {}
 
   void Report(const ProcessId& decider, const AgreementReport& report,
               AgreementDecider::Answer answer) override;

@@ -9,6 +9,7 @@
 #include "common/base/pending_count.h"
 #include "common/net/channel_options.h"
 #include "common/net/status_conversion.h"
+#include "common/net/unix_socket.h"
 #include "common/wire/exchange_metadata.h"
 #include "grpcpp/client_context.h"
 #include "grpcpp/generic/generic_stub.h"
@@ -120,13 +121,31 @@ class ReplicaSender final : public ReplicaStream,
 
 }  // namespace
 
-std::unique_ptr<ReplicaStream> ReplicaClient::Open(int slot, uint64_t view,
+std::unique_ptr<ReplicaStream> ReplicaClient::Open(int slot, int lane, uint64_t view,
                                                    const ProcessId& primary, const ProcessId& copy,
                                                    ReplicaStream::Receiver* receiver) {
-  return std::make_unique<ReplicaSender>(
-      CreateBulkChannel(copy.address(), config_,
-                        {.role = Role::kShard, .index = static_cast<int>(copy.process())}),
-      slot, view, primary, receiver);
+  return std::make_unique<ReplicaSender>(ChannelTo(slot, lane, copy), slot, view, primary,
+                                         receiver);
+}
+
+std::shared_ptr<grpc::Channel> ReplicaClient::ChannelTo(int slot, int lane, const ProcessId& copy) {
+  const auto connect = [&] {
+    return CreateBulkChannel(copy.address(), config_,
+                             {.role = Role::kShard, .index = static_cast<int>(copy.process())});
+  };
+  // That of a unix socket is connected at once, and never again.
+  if (UnixPath(copy.address()).has_value()) return connect();
+  absl::MutexLock lock(&mutex_);
+  std::shared_ptr<grpc::Channel>& channel = channels_[{slot, lane}];
+  if (channel == nullptr) channel = connect();
+  // The caller paces its attempts itself.
+  grpc::experimental::ChannelResetConnectionBackoff(channel.get());
+  return channel;
+}
+
+void ReplicaClient::Disconnect(int slot) {
+  absl::MutexLock lock(&mutex_);
+  std::erase_if(channels_, [slot](const auto& kept) { return kept.first.first == slot; });
 }
 
 }  // namespace evenshard

@@ -25,7 +25,7 @@ class FakeTransport final : public ReplicaTransport {
     size_t confirmed = 0;
   };
 
-  std::unique_ptr<ReplicaStream> Open(int slot, uint64_t number, const ProcessId& primary,
+  std::unique_ptr<ReplicaStream> Open(int slot, int lane, uint64_t number, const ProcessId& primary,
                                       const ProcessId& copy,
                                       ReplicaStream::Receiver* receiver) override {
     ++opened;
@@ -34,6 +34,7 @@ class FakeTransport final : public ReplicaTransport {
     stream = made.get();
     return made;
   }
+  void Disconnect(int slot) override { ++disconnected; }
   void Confirm(int count = 1) {
     for (int i = 0; i < count; ++i) {
       REQUIRE(stream->confirmed < stream->sent.size());
@@ -47,6 +48,7 @@ class FakeTransport final : public ReplicaTransport {
 
   Stream* stream = nullptr;  // the newest, if it is still there
   int opened = 0;
+  int disconnected = 0;
   uint64_t view = 0;
 };
 
@@ -187,6 +189,46 @@ TEST_CASE_METHOD(ReplicatorFixture,
   clock.Advance(absl::Seconds(1));
   replicator->Tick();
   CHECK(net.opened == 2);
+}
+
+TEST_CASE_METHOD(ReplicatorFixture, "attempts in vain become rarer until something is confirmed") {
+  Adopt(1, 20, true);
+  Change(0);
+  const auto ticks_until_next = [this] {  // of 50 ms
+    net.stream->receiver->Ended(absl::UnavailableError("gone"));
+    const int before = net.opened;
+    int ticks = 0;
+    for (; net.opened == before; ++ticks) {
+      clock.Advance(absl::Milliseconds(50));
+      replicator->Tick();
+    }
+    return ticks;
+  };
+  for (const int expected : {1, 2, 4, 8, 16, 16}) CHECK(ticks_until_next() == expected);
+  net.Confirm();
+  CHECK(ticks_until_next() == 1);
+  CHECK(ticks_until_next() == 2);
+  Adopt(2, 20, true);
+  CHECK(ticks_until_next() == 1);
+}
+
+TEST_CASE_METHOD(ReplicatorFixture, "connections stay from view to view while the copy does") {
+  Adopt(1, 20, true);
+  net.stream->receiver->Ended(absl::UnavailableError("gone"));
+  clock.Advance(absl::Seconds(1));
+  replicator->Tick();
+  Adopt(2, 20, true);
+  Adopt(7, 20, false);
+  CHECK(net.opened == 4);
+  CHECK(net.disconnected == 0);
+  Adopt(8, 21, false);
+  CHECK(net.disconnected == 1);
+  Adopt(9, 0, false);
+  CHECK(net.disconnected == 2);
+  Adopt(10, 22, false);
+  replicator->Stop();
+  replicator->Stop();
+  CHECK(net.disconnected == 3);
 }
 
 TEST_CASE_METHOD(ReplicatorFixture,

@@ -27,13 +27,14 @@ class Loopback final : public ReplicaTransport {
   // `hosts` by incarnation. One that is not there cannot be reached.
   std::map<uint64_t, SlotHost*> hosts;
 
-  std::unique_ptr<ReplicaStream> Open(int slot, uint64_t view, const ProcessId& primary,
+  std::unique_ptr<ReplicaStream> Open(int slot, int lane, uint64_t view, const ProcessId& primary,
                                       const ProcessId& copy,
                                       ReplicaStream::Receiver* receiver) override {
     ++opened;
     return std::make_unique<Stream>(this, slot, view, primary.incarnation(), copy.incarnation(),
                                     receiver);
   }
+  void Disconnect(int slot) override {}
 
   // Delivers one message. Returns false if there was none.
   bool Step() {

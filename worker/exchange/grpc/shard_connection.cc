@@ -12,6 +12,8 @@
 namespace evenshard {
 namespace {
 
+// How often abandoned channels are looked at.
+constexpr absl::Duration kAbandonedPeriod = absl::Milliseconds(50);
 // gRPC's own threads may be late by so much on a machine that is overloaded.
 constexpr absl::Duration kShortestKeepalive = absl::Seconds(2);
 
@@ -46,12 +48,12 @@ void ShardConnection::Disconnect() {
 
 void ShardConnection::Wake() {
   absl::MutexLock lock(&streams_mutex_);
-  for (const auto& stream : streams_) stream->Wake();
+  for (const Lane& lane : lanes_) lane.stream->Wake();
 }
 
 void ShardConnection::CloseStreams() {
   absl::MutexLock lock(&streams_mutex_);
-  for (const auto& stream : streams_) stream->Close();
+  for (const Lane& lane : lanes_) lane.stream->Close();
 }
 
 void ShardConnection::AwaitDisconnected() {
@@ -81,29 +83,39 @@ void ShardConnection::SetControl(const std::string& address) {
   ShardControl::Options options = options_.control;
   options.address = address;
   auto control = std::make_shared<ShardControl>(options);
-  absl::MutexLock lock(&mutex_);
-  control_.swap(control);
+  {
+    absl::MutexLock lock(&mutex_);
+    control_.swap(control);
+  }
+  if (control != nullptr) abandoned_.Add(control->channel());
 }
 
 void ShardConnection::EndStreams() {
-  std::vector<std::unique_ptr<ShardStream>> ended;
+  std::vector<Lane> ended;
   {
     absl::MutexLock lock(&streams_mutex_);
-    ended.swap(streams_);
+    ended.swap(lanes_);
   }
-  ended.clear();  // closes their connections too, so that gRPC gives its memory back
+  // Their connections end too, so that gRPC gives its memory back.
+  for (Lane& lane : ended) {
+    lane.stream.reset();
+    if (lane.channel != nullptr) abandoned_.Add(std::move(lane.channel));
+  }
 }
 
 void ShardConnection::Run() {
+  const auto requested = [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+    return has_request_ || ends_;
+  };
   while (true) {
+    abandoned_.Drop();
+    const absl::Duration patience =
+        abandoned_.is_empty() ? absl::InfiniteDuration() : kAbandonedPeriod;
     std::optional<ExchangeTransport::Attempt> attempt;
     std::stop_token stop;
     {
       absl::MutexLock lock(&mutex_);
-      const auto requested = [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
-        return has_request_ || ends_;
-      };
-      mutex_.Await(absl::Condition(&requested));
+      if (!mutex_.AwaitWithTimeout(absl::Condition(&requested), patience)) continue;
       if (!has_request_) return;
       has_request_ = false;
       attempt = std::exchange(requested_, std::nullopt);
@@ -134,32 +146,38 @@ void ShardConnection::Try(ExchangeTransport::Attempt attempt, const std::stop_to
     return;
   }
 
-  // Open the streams first, so that the shard notices if this worker dies from the moment at which
-  // it holds the rank.
   const Limits& limits = self.config->proto().limits();
   // With views a slot can move while its shard is out of reach, if that is noticed soon enough.
   const absl::Duration keepalive =
       self.names_slot
           ? std::clamp(absl::Seconds(limits.exchange_seconds()) / 6, kShortestKeepalive, kKeepalive)
           : kKeepalive;
-  ShardStream* first = nullptr;
-  for (int i = 0; i < limits.connections(); ++i) {
-    auto stream = std::make_unique<ShardStream>(
-        CreateBulkChannel(attempt.address, self.config->proto(), {.role = Role::kShard}, keepalive),
-        ShardStream::Options{
-            .slot = self.slot,
-            .attempt = attempt.number,
-            .index = i,
-            .names_slot = self.names_slot,
-            .worker = self.rank,
-            .incarnation = self.incarnation,
-        },
-        options_.handler);
-    if (i == 0) first = stream.get();
+  const auto open_stream = [&](int index) {
+    auto channel =
+        CreateBulkChannel(attempt.address, self.config->proto(), {.role = Role::kShard}, keepalive);
+    auto stream = std::make_unique<ShardStream>(channel,
+                                                ShardStream::Options{
+                                                    .slot = self.slot,
+                                                    .attempt = attempt.number,
+                                                    .index = index,
+                                                    .names_slot = self.names_slot,
+                                                    .worker = self.rank,
+                                                    .incarnation = self.incarnation,
+                                                },
+                                                options_.handler);
+    if (UnixPath(attempt.address).has_value()) channel.reset();
     absl::MutexLock lock(&streams_mutex_);
-    streams_.push_back(std::move(stream));
+    return lanes_.emplace_back(Lane{std::move(channel), std::move(stream)}).stream.get();
+  };
+  // Open the streams first, so that the shard notices if this worker dies from the moment at which
+  // it holds the rank. The others follow the first, so that an attempt in vain costs the shard one
+  // connection.
+  std::vector<ShardStream*> opened = {open_stream(0)};
+  if (!opened[0]->AwaitOpen(stop).ok()) return;  // the stream reports its end itself
+  for (int i = 1; i < limits.connections(); ++i) opened.push_back(open_stream(i));
+  for (size_t i = 1; i < opened.size(); ++i) {
+    if (!opened[i]->AwaitOpen(stop).ok()) return;
   }
-  if (!first->AwaitOpen(stop).ok()) return;  // the stream reports its end itself
 
   if (options_.buffers.has_value() && IsOfThisHost(attempt.address)) {
     *attempt.join.mutable_shared_buffers() = *options_.buffers;

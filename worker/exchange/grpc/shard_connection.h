@@ -12,7 +12,9 @@
 #include "absl/base/thread_annotations.h"
 #include "absl/synchronization/mutex.h"
 #include "common/base/clock.h"
+#include "common/net/abandoned_channels.h"
 #include "common/placement/planned_config.h"
+#include "grpcpp/channel.h"
 #include "proto/parameter_server.pb.h"
 #include "worker/exchange/core/exchange_transport.h"
 #include "worker/exchange/grpc/shard_control.h"
@@ -66,7 +68,14 @@ class ShardConnection {
   void EndStreams();
   void SetControl(const std::string& address);
 
+  // A stream, and its connection unless that is of a unix socket.
+  struct Lane {
+    std::shared_ptr<grpc::Channel> channel;
+    std::unique_ptr<ShardStream> stream;
+  };
+
   const Options options_;
+  AbandonedChannels abandoned_;  // of the thread
 
   mutable absl::Mutex mutex_;  // no other lock is acquired under it
   bool ends_ ABSL_GUARDED_BY(mutex_) = false;
@@ -77,7 +86,7 @@ class ShardConnection {
   std::shared_ptr<ShardControl> control_ ABSL_GUARDED_BY(mutex_);
 
   absl::Mutex streams_mutex_;  // held while the streams are told something
-  std::vector<std::unique_ptr<ShardStream>> streams_ ABSL_GUARDED_BY(streams_mutex_);
+  std::vector<Lane> lanes_ ABSL_GUARDED_BY(streams_mutex_);
 
   std::thread thread_;
 };

@@ -42,6 +42,7 @@ class ShardControl {
   explicit ShardControl(const Options& options);
 
   const std::string& address() const { return options_.address; }
+  const std::shared_ptr<grpc::Channel>& channel() const { return channel_; }
   std::string name() const;  // "shard 1 (10.0.0.2:50051)"
   // Returns the error with the shard's name before its message.
   absl::Status Named(const absl::Status& status) const;

@@ -39,14 +39,25 @@ class TcpProxy {
   }
 
   explicit TcpProxy(int target, const std::string& unix_path = "")
-      : target_(target), unix_path_(unix_path) {
+      : TcpProxy(Silent{target}, unix_path) {
+    Listen();
+  }
+
+  // Has a port, at which connections are refused until Listen.
+  struct Silent {
+    int target;
+  };
+  explicit TcpProxy(const Silent& silent, const std::string& unix_path = "")
+      : target_(silent.target), unix_path_(unix_path) {
     listener_ = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
     sockaddr_in address = Loopback(0);
     socklen_t size = sizeof(address);
     REQUIRE(bind(listener_, reinterpret_cast<const sockaddr*>(&address), size) == 0);
-    REQUIRE(listen(listener_, 16) == 0);
     REQUIRE(getsockname(listener_, reinterpret_cast<sockaddr*>(&address), &size) == 0);
     port_ = ntohs(address.sin_port);
+  }
+  void Listen() {
+    REQUIRE(listen(listener_, 16) == 0);
     Start();
   }
 
@@ -77,6 +88,17 @@ class TcpProxy {
   size_t connections() const {
     absl::MutexLock lock(&mutex_);
     return fds_.size() / 2;
+  }
+
+  // How many neither end has closed.
+  size_t open_connections() const {
+    absl::MutexLock lock(&mutex_);
+    return open_;
+  }
+  // Ends all connections.
+  void Cut() {
+    absl::MutexLock lock(&mutex_);
+    for (const int fd : fds_) shutdown(fd, SHUT_RDWR);
   }
 
   // From now on nothing gets through, in connections that are open or new, until Release.
@@ -145,7 +167,12 @@ class TcpProxy {
         continue;
       }
       const pid_t pid = ProcessAt(client);
-      threads_.emplace_back([this, client, server, pid] { Forward(client, server, pid); });
+      ++open_;
+      threads_.emplace_back([this, client, server, pid] {
+        Forward(client, server, pid);
+        absl::MutexLock ended(&mutex_);
+        --open_;
+      });
       threads_.emplace_back([this, client, server, pid] { Forward(server, client, pid); });
     }
   }
@@ -191,6 +218,7 @@ class TcpProxy {
   pid_t held_client_ ABSL_GUARDED_BY(mutex_) = -1;
   absl::Duration delay_ ABSL_GUARDED_BY(mutex_);
   std::vector<int> fds_ ABSL_GUARDED_BY(mutex_);
+  size_t open_ ABSL_GUARDED_BY(mutex_) = 0;
   std::vector<std::thread> threads_ ABSL_GUARDED_BY(mutex_);
 };
 

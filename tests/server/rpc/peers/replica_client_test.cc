@@ -12,6 +12,7 @@
 #include "grpcpp/server.h"
 #include "grpcpp/server_builder.h"
 #include "proto/replication.grpc.pb.h"
+#include "tests/common/control/etcd/tcp_proxy.h"
 #include "tests/testing/await.h"
 
 namespace evenshard {
@@ -32,17 +33,14 @@ class SlowReplica final
 
   BidiReactor* Replicate(CallContext*) override {
     Stream* const stream = new Stream(this);
+    ++calls_;
     stream_ = stream;
     return stream;
   }
 
   void Open() { stream_.load()->StartSendInitialMetadata(); }
-  ProcessId id() const {
-    ProcessId id;
-    id.set_address(absl::StrCat("127.0.0.1:", port_));
-    return id;
-  }
-  bool is_called() const { return stream_ != nullptr; }
+  int port() const { return port_; }
+  int calls() const { return calls_; }
   int messages() const { return messages_; }
 
  private:
@@ -65,13 +63,24 @@ class SlowReplica final
   int port_ = 0;
   std::unique_ptr<grpc::Server> server_;
   std::atomic<Stream*> stream_{nullptr};
+  std::atomic<int> calls_{0};
   std::atomic<int> messages_{0};
 };
 
-class IgnoringReceiver final : public ReplicaStream::Receiver {
+class CountingReceiver final : public ReplicaStream::Receiver {
+ public:
+  std::atomic<int> ended{0};
+
+ private:
   void Confirmed(const ReplicaReceipt&) override {}
-  void Ended(const absl::Status&) override {}
+  void Ended(const absl::Status&) override { ++ended; }
 };
+
+ProcessId At(const std::string& address) {
+  ProcessId id;
+  id.set_address(address);
+  return id;
+}
 
 ReplicaMessage State() {
   ReplicaMessage message;
@@ -84,11 +93,12 @@ TEST_CASE("nothing is sent to a replica before it has opened the stream") {
   SlowReplica replica;
   const ClusterConfig config;
   ReplicaClient client(&config);
-  IgnoringReceiver receiver;
+  CountingReceiver receiver;
   const std::unique_ptr<ReplicaStream> stream =
-      client.Open(/*slot=*/0, /*view=*/1, ProcessId(), replica.id(), &receiver);
+      client.Open(/*slot=*/0, /*lane=*/0, /*view=*/1, ProcessId(),
+                  At(absl::StrCat("127.0.0.1:", replica.port())), &receiver);
   for (int i = 0; i < 3; ++i) stream->Send(State());
-  AwaitTrue([&] { return replica.is_called(); });
+  AwaitTrue([&] { return replica.calls() == 1; });
   // Long enough for what is sent too early to come; a slow machine only lets the test pass.
   std::this_thread::sleep_for(std::chrono::milliseconds(100));
   CHECK(replica.messages() == 0);
@@ -96,6 +106,62 @@ TEST_CASE("nothing is sent to a replica before it has opened the stream") {
   AwaitTrue([&] { return replica.messages() == 3; });
   stream->Send(State());
   AwaitTrue([&] { return replica.messages() == 4; });
+}
+
+TEST_CASE("a lane's streams follow each other on one connection until the slot disconnects") {
+  SlowReplica replica;
+  TcpProxy counter(replica.port());
+  const ProcessId copy = At(counter.endpoint());
+  const ClusterConfig config;
+  ReplicaClient client(&config);
+  CountingReceiver receiver;
+  const auto open = [&](int slot, int lane, uint64_t view) {
+    const int before = replica.calls();
+    auto stream = client.Open(slot, lane, view, ProcessId(), copy, &receiver);
+    AwaitTrue([&] { return replica.calls() == before + 1; });
+    return stream;
+  };
+  for (uint64_t view = 1; view <= 3; ++view) open(/*slot=*/0, /*lane=*/0, view);
+  CHECK(counter.connections() == 1);
+  open(/*slot=*/0, /*lane=*/1, /*view=*/3);
+  CHECK(counter.connections() == 2);
+  open(/*slot=*/1, /*lane=*/0, /*view=*/3);
+  CHECK(counter.connections() == 3);
+  client.Disconnect(/*slot=*/0);
+  open(/*slot=*/1, /*lane=*/0, /*view=*/4);
+  CHECK(counter.connections() == 3);
+  open(/*slot=*/0, /*lane=*/0, /*view=*/4);
+  CHECK(counter.connections() == 4);
+}
+
+TEST_CASE("a lane connects again after its connection broke, and when the replica is there") {
+  SlowReplica replica;
+  TcpProxy proxy(TcpProxy::Silent{replica.port()});
+  const ProcessId copy = At(proxy.endpoint());
+  const ClusterConfig config;
+  ReplicaClient client(&config);
+  CountingReceiver receiver;
+  std::unique_ptr<ReplicaStream> stream;
+  const auto open = [&] {
+    stream = client.Open(/*slot=*/0, /*lane=*/0, /*view=*/1, ProcessId(), copy, &receiver);
+  };
+  for (int tries = 1; tries <= 3; ++tries) {
+    open();
+    AwaitTrue([&] { return receiver.ended == tries; });
+  }
+  proxy.Listen();
+  for (int calls = 1; calls <= 2; ++calls) {
+    AwaitTrue([&] {
+      const int ended = receiver.ended;
+      open();
+      AwaitTrue([&] { return replica.calls() == calls || receiver.ended > ended; });
+      return replica.calls() == calls;
+    });
+    const int ended = receiver.ended;
+    proxy.Cut();
+    AwaitTrue([&] { return receiver.ended > ended; });
+  }
+  CHECK(proxy.connections() == 2);
 }
 
 }  // namespace
