@@ -4,6 +4,7 @@ import os
 import random
 import signal
 import threading
+import time
 
 
 class Stops:
@@ -24,34 +25,44 @@ class Stops:
 
     def _work(self):
         while not self._close.wait(self._between * self._dice.uniform(0.5, 1.5)):
-            process = self._find()
-            descriptor = None if process is None else _open(process)
-            if descriptor is None:
-                continue  # it has not begun, or has ended
+            descriptors = [_open(process) for process in self._find()]
             try:
-                if _signal(descriptor, signal.SIGSTOP):
+                # The program may not have begun, or have ended.
+                if descriptors and _signal(descriptors[0], signal.SIGSTOP):
                     self.count += 1
                     self._close.wait(self._seconds)
-                    _signal(descriptor, signal.SIGCONT)
+                    _go_on(descriptors)
             finally:
-                os.close(descriptor)
+                for descriptor in descriptors:
+                    if descriptor is not None:
+                        os.close(descriptor)
 
     def _find(self):
-        """Returns the program's process among those that the command has begun, or None."""
-        family = {self._pid}
+        """Returns the program's process among those that the command has begun, and those above
+        it up to the command's; none if it is not there."""
+        lines = [[self._pid]]
         children = {}
         for name in filter(str.isdigit, os.listdir("/proc")):
             children.setdefault(_parent(name), []).append(int(name))
-        while family:
-            pid = family.pop()
-            if _runs(pid, self._program):
-                return pid
-            family.update(children.get(pid, []))
-        return None
+        while lines:
+            line = lines.pop()
+            if _runs(line[0], self._program):
+                return line
+            lines += [[child, *line] for child in children.get(line[0], [])]
+        return []
 
     def close(self):
         self._close.set()
         self._thread.join()
+
+
+def _go_on(descriptors):
+    """Lets a program go on, and those above it: nsenter stops itself a little after its child has
+    stopped, and would never notice that the child ends."""
+    for _ in range(5):
+        for descriptor in descriptors:
+            _signal(descriptor, signal.SIGCONT)
+        time.sleep(0.02)
 
 
 def _open(pid):
@@ -64,6 +75,8 @@ def _open(pid):
 
 
 def _signal(descriptor, number):
+    if descriptor is None:
+        return False
     try:
         signal.pidfd_send_signal(descriptor, number)
         return True

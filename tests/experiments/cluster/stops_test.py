@@ -3,6 +3,7 @@
 import os
 import signal
 import subprocess
+import sys
 import tempfile
 import time
 import unittest
@@ -11,6 +12,14 @@ from experiments.cluster import hosts
 from experiments.cluster.stops import Stops
 
 _PATIENCE_SECONDS = 60
+
+# Begins its arguments, stops itself when they stop, and ends when they end.
+_LIKE_NSENTER = """
+import os, signal, sys
+child = os.spawnv(os.P_NOWAIT, sys.argv[1], sys.argv[1:])
+while os.WIFSTOPPED(os.waitpid(child, os.WUNTRACED)[1]):
+    os.kill(os.getpid(), signal.SIGSTOP)
+"""
 
 
 def _state(pid):
@@ -25,8 +34,8 @@ class StopsTest(unittest.TestCase):
         self.host = hosts.LocalHost(scratch.name)
         self.program = os.path.realpath("/usr/bin/sleep")
 
-    def start(self):
-        command = self.host.command([self.program, "infinity"])
+    def start(self, wrapper=()):
+        command = self.host.command([*wrapper, self.program, "infinity"])
         process = subprocess.Popen(command, stdin=subprocess.PIPE)
         self.addCleanup(hosts.end, process)
         return process.pid
@@ -58,6 +67,18 @@ class StopsTest(unittest.TestCase):
                 return found
             time.sleep(0.005)
         self.fail("it did not come to that")
+
+    def test_a_command_that_stops_with_its_child_ends_with_it_too(self):
+        command = self.start([sys.executable, "-c", _LIKE_NSENTER])
+        pid = self.sleeper(command)
+        stops = Stops(command, self.program, 0.1, 0.05, seed=1)
+        self.addCleanup(stops.close)
+        for _ in range(2):
+            self.until(lambda: _state(pid) == "T")
+            self.until(lambda: _state(pid) == "S")
+        stops.close()
+        os.kill(pid, signal.SIGTERM)
+        self.until(lambda: os.waitpid(command, os.WNOHANG)[0] == command)
 
     def test_the_program_is_stopped_and_goes_on_and_its_neighbour_does_not_stop(self):
         command, neighbour = self.start(), self.start()
