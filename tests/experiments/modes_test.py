@@ -104,9 +104,10 @@ class ModesTest(unittest.TestCase):
                 self.assertGreater(int(row["stops"]), 0)
         # The time of a ring leaves out that one worker evaluates, for all workers.
         ring = rows["ring"]
+        # The table has it in whole milliseconds, of which a fast machine needs only some hundred.
         self.assertAlmostEqual(
-            float(ring["images_per_second"]) * float(ring["train_seconds"]) / (3 * iterations * 10),
-            1, delta=1e-3,
+            float(ring["train_seconds"]),
+            3 * iterations * 10 / float(ring["images_per_second"]), delta=1e-3,
         )
         moved = {mode: int(row["busiest_link_bytes_each_way"]) for mode, row in rows.items()}
         # Each of two shards serves three workers, and one master two that are on other hosts.
