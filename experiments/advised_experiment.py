@@ -55,7 +55,10 @@ def _drawn(seed, index):
 
 def _ask(cluster, programs):
     """Returns what psctl advises, of what computes the same."""
-    experiment = clusters.experiment(dataclasses.replace(cluster, time_dilation=1))
+    # psctl says how many connections are the best only if the config does not.
+    experiment = clusters.experiment(
+        dataclasses.replace(cluster, time_dilation=1, connections=None)
+    )
     [one] = matrix.runs(experiment)
     addresses = [f"127.0.0.1:{1 + shard}" for shard in range(cluster.shards)]
     with tempfile.NamedTemporaryFile("w", suffix=".textproto") as config:
@@ -89,7 +92,7 @@ def placed(cluster, name, schedule):
         return None
     return clusters.dilated(
         dataclasses.replace(
-            cluster, topology=where, schemes=(scheme,), schedule=schedule,
+            cluster, mode=clusters.Mode(name, where), schemes=(scheme,), schedule=schedule,
             shard_link_gbps=(cluster.link_gbps,) * shards,
         )
     )
@@ -101,7 +104,10 @@ def _ways(cluster, advised, most, chance):
     for index, each in enumerate(advised):
         at = placed(cluster, each["name"], each["schedule"])
         if at is not None:
-            at = dataclasses.replace(at, name=f"{cluster.name}-{index:02}")
+            at = dataclasses.replace(
+                at, name=f"{cluster.name}-{index:02}",
+                connections=min(each["connections"], clusters.MOST_CONNECTIONS),
+            )
             experiment = clusters.experiment(at)
             ways.append(Way(each["name"], each["images_per_second"], at, experiment))
     rest = ways[most:]

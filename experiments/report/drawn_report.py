@@ -13,7 +13,9 @@ def write(drawn, results, command):
     sections = [
         "# Predictions on drawn clusters",
         f"{matrix.count(len(drawn), 'cluster')} drawn from a seed,"
-        f" {matrix.count(len(pairs), 'run')} of 3 iterations after 1 of warm-up; none is left out."
+        f" {matrix.count(len(pairs), 'run')} of"
+        f" {clusters.LEAST_ITERATIONS} to {clusters.MOST_ITERATIONS} iterations after 1 of warm-up;"
+        " none is left out."
         " Real processes, each behind a shaped link of its own; times are those of the emulated"
         " cluster.",
         f"- Machine: {report.machine()}.\n- Command: `{command}`",
@@ -75,9 +77,9 @@ def _groups(pairs):
     yield "the exchange alone", lambda cluster, run: cluster.device == "none"
     for schedule in dict.fromkeys(measured.run.schedule for _, measured in pairs):
         yield f"schedule {schedule.lower()}", lambda _, run, s=schedule: run.schedule == s
-    modes = dict.fromkeys(cluster.mode for cluster, _ in pairs)
+    modes = dict.fromkeys(cluster.mode.name for cluster, _ in pairs)
     for mode in modes if len(modes) > 1 else ():
-        yield f"mode {mode}", lambda cluster, _, m=mode: cluster.mode == m
+        yield f"mode {mode}", lambda cluster, _, m=mode: cluster.mode.name == m
     for scheme in dict.fromkeys(measured.run.scheme_name for _, measured in pairs):
         yield scheme, lambda _, run, s=scheme: run.scheme_name == s
 
@@ -121,7 +123,7 @@ def _runs(pairs):
         use = "-" if m.processor_use is None else f"{m.processor_use:.0%}"
         rows.append([
             cluster.name,
-            cluster.mode,
+            cluster.mode.name,
             m.run.scheme_name,
             m.run.schedule.lower(),
             f"{m.median:.3f} ({m.p10:.3f}-{m.p90:.3f})",

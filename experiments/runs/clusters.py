@@ -17,22 +17,58 @@ SLOWEST = 2.0  # a slow worker takes at least 1.3 and at most this many times as
 # Computing takes this part of the exchange.
 COMPUTE_PARTS = (0.2, 1.0)
 
-# Who holds the parameters, and when a push becomes an update.
-MODES = (
-    (topology.APART, "SYNC"),
-    (topology.APART, "ASYNC"),
-    (topology.APART, "SSP"),
-    (topology.APART, "QUORUM"),
-    (topology.COLOCATED, "SYNC"),
-    (topology.ONE_MASTER, "SYNC"),
-    (topology.RING, "SYNC"),
-)
 _STALENESS = 2
+_LOCAL_STEPS = (2, 4, 8)
+
+# All processes share this machine's processors, which fewer and fuller connections occupy less.
+MOST_CONNECTIONS = 2
+
+_MEASURED_SECONDS = 10
+LEAST_ITERATIONS, MOST_ITERATIONS = 3, 12
 
 # Bytes per second that the processors of a small machine push and pull with ease, all processes
 # together. No cluster asks for more.
 _MACHINE_BYTES_PER_SECOND = 0.5e9
 PAYLOAD = 1448 / 1514  # of what a shaped link carries
+
+
+@dataclasses.dataclass(frozen=True)
+class Values:
+    """As what gradients and parameters are exchanged."""
+
+    exchange: str = ""  # an ExchangeConfig's fields as text
+    bytes: int = 4  # of each, about
+
+
+@dataclasses.dataclass(frozen=True)
+class Mode:
+    """Who holds the parameters, when a push becomes an update, and as what values are exchanged."""
+
+    name: str
+    topology: str = topology.APART
+    policy: str = "SYNC"
+    has_local_steps: bool = False
+    values: Values = Values()
+
+
+SYNC = Mode("SYNC")
+_BFLOAT16 = Values("gradient_encoding: BFLOAT16 parameter_encoding: BFLOAT16", bytes=2)
+_INT8 = Values("gradient_encoding: INT8 error_feedback: true update_encoding: INT8", bytes=1)
+MODES = (
+    SYNC,
+    Mode("ASYNC", policy="ASYNC"),
+    Mode("SSP", policy="SSP"),
+    Mode("QUORUM", policy="QUORUM"),
+    Mode("colocated", topology.COLOCATED),
+    Mode("one master", topology.ONE_MASTER),
+    Mode("ring", topology.RING),
+    Mode("local steps", has_local_steps=True),
+    Mode("ring, local steps", topology.RING, has_local_steps=True),
+    Mode("BFLOAT16", values=_BFLOAT16),
+    Mode("ring, BFLOAT16", topology.RING, values=_BFLOAT16),
+    Mode("INT8", values=_INT8),
+    Mode("colocated, INT8", topology.COLOCATED, values=_INT8),
+)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -64,19 +100,18 @@ class Cluster:
     schedule: str
     schemes: tuple
     time_dilation: int
-    topology: str = topology.APART
-    policy: str = "SYNC"
+    mode: Mode = SYNC
+    local_steps: int = 0  # in an iteration, which then is a round; 0: none
     shrink: int = 0  # of the model; 0: as in MODELS
+    connections: int | None = MOST_CONNECTIONS  # from each worker to each shard; None: the default
 
     @property
     def shards(self):
         return len(self.shard_link_gbps)
 
     @property
-    def mode(self):
-        if self.topology != topology.APART:
-            return topology.title(self.topology)
-        return self.policy
+    def topology(self):
+        return self.mode.topology
 
     @property
     def even(self):
@@ -86,7 +121,7 @@ class Cluster:
 
 def exchange_seconds(cluster):
     """Returns the least time in which the cluster's links pass the model, each way."""
-    size = 4 * MODELS[cluster.model].elements
+    size = cluster.mode.values.bytes * MODELS[cluster.model].elements
     rate = 1e9 / 8 * PAYLOAD
     others = cluster.workers - 1
     if cluster.topology == topology.ONE_MASTER:
@@ -104,7 +139,7 @@ def draw(
 ):
     """Returns a Cluster. Everything else is equal with and without the options: placements in
     place of a drawn one, one schedule, only even links, no computing, and one of MODES in place of
-    SYNC with shards apart. Only shards on hosts of their own may have uneven links."""
+    SYNC. Only shards on hosts of their own may have uneven links."""
     chance = random.Random(f"{seed}/{index}")
     model = chance.choice(sorted(MODELS))
     workers = chance.randint(2, 8)
@@ -119,10 +154,10 @@ def draw(
     drawn = "FULL" if chance.random() < 0.5 else chance.choice(["BACKWARD", "SEQUENTIAL"])
     scheme = chance.choice(SCHEMES)
 
-    where, policy = chance.choice(MODES) if modes else (topology.APART, "SYNC")
+    mode = chance.choice(MODES) if modes else SYNC
 
     computes = computes and not exchange_alone
-    if even or where != topology.APART:
+    if even or mode.topology != topology.APART:
         rates = [rates[0]] * (shards + 1)
     cluster = Cluster(
         name=f"c{index:02}",
@@ -136,16 +171,19 @@ def draw(
         schedule=schedule or drawn,
         schemes=tuple(schemes) or (scheme,),
         time_dilation=1,
-        topology=where,
-        policy=policy,
+        mode=mode,
+        local_steps=chance.choice(_LOCAL_STEPS) if mode.has_local_steps else 0,
     )
     images = exchange_seconds(cluster) / MODELS[model].image_seconds
+    images /= max(1, cluster.local_steps)  # all of a round
     return dilated(dataclasses.replace(cluster, batch_size=_batch_size(images, batch_part)))
 
 
 def dilated(cluster):
     """Returns the cluster with the time_dilation that this machine needs for it."""
-    moved = 2 * cluster.workers * 4 * MODELS[cluster.model].elements
+    # Fewer bits occupy the processors about as long as float32, and a local step as a push.
+    pushes = 2 + cluster.local_steps
+    moved = pushes * cluster.workers * 4 * MODELS[cluster.model].elements
     dilation = math.ceil(moved / _MACHINE_BYTES_PER_SECOND / exchange_seconds(cluster))
     return dataclasses.replace(cluster, time_dilation=max(1, dilation))
 
@@ -168,6 +206,12 @@ def _batch_size(images, part):
     return max(1, least + round(part * (most - least)))
 
 
+def _iterations(cluster):
+    """Returns how many are measured: short ones for some seconds."""
+    seconds = exchange_seconds(cluster) * cluster.time_dilation
+    return min(max(LEAST_ITERATIONS, math.ceil(_MEASURED_SECONDS / seconds)), MOST_ITERATIONS)
+
+
 def experiment(cluster):
     """Returns the Experiment that measures a cluster."""
     proto = experiment_pb2.ExperimentConfig(
@@ -180,7 +224,7 @@ def experiment(cluster):
         shard_link_gbps=() if cluster.topology != topology.APART else cluster.shard_link_gbps,
         worker_slowdown=cluster.worker_slowdown,
         time_dilation=cluster.time_dilation,
-        iterations=3,
+        iterations=_iterations(cluster),
         warmup_iterations=1,
     )
     for scheme in cluster.schemes:
@@ -190,14 +234,19 @@ def experiment(cluster):
         )
     proto.cluster.model.builtin = cluster.model
     proto.cluster.model.shrink = cluster.shrink or MODELS[cluster.model].shrink
-    proto.cluster.update.policy = config_pb2.Update.Policy.Value(cluster.policy)
-    if cluster.policy == "SSP":
+    mode = cluster.mode
+    proto.cluster.update.policy = config_pb2.Update.Policy.Value(mode.policy)
+    if mode.policy == "SSP":
         proto.cluster.update.staleness = _STALENESS
-    if cluster.policy == "QUORUM":
+    if mode.policy == "QUORUM":
         proto.cluster.update.quorum = cluster.workers - 1
+    if cluster.local_steps:
+        proto.cluster.local.steps = cluster.local_steps
+        proto.cluster.local.optimizer.kind = config_pb2.OptimizerConfig.SGD
+    text_format.Merge(mode.values.exchange, proto.cluster.exchange)
     proto.cluster.training.batch_size = cluster.batch_size
     proto.cluster.compute.backend = config_pb2.Compute.EMULATED
-    # All processes share this machine's processors, which fewer and fuller connections occupy less.
-    proto.cluster.limits.connections = 2
+    if cluster.connections:
+        proto.cluster.limits.connections = cluster.connections
     text = text_format.MessageToString(proto)
     return experiment_config.parse(text, cluster.name, cluster.name)

@@ -33,7 +33,8 @@ class ReplicasTest(unittest.TestCase):
             rows = json.load(file)
         self.assertEqual(len(rows), 2)
         for row in rows:
-            self.assertEqual([len(row["iteration_seconds"][replicas]) for replicas in "01"], [3, 3])
+            counts = [len(row["iteration_seconds"][replicas]) for replicas in "01"]
+            self.assertEqual(counts, [12, 12])
         # Eight workers push an even placement's shards; with replicas it is as if there were nine.
         bounds = rows[0]["bound_seconds"]
         self.assertAlmostEqual(bounds["1"] / bounds["0"], 9 / 8, places=2)

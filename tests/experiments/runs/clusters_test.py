@@ -38,6 +38,9 @@ class ClustersTest(unittest.TestCase):
                 self.assertTrue(0.2 <= computing <= 1)
                 wall = exchange * cluster.time_dilation
                 self.assertGreaterEqual(wall, 2 * cluster.workers * 4 * model.elements / 0.5e9)
+                iterations = clusters.experiment(cluster).proto.iterations
+                self.assertIn(iterations, range(3, 13))
+                self.assertTrue(iterations == 12 or iterations * wall >= 10)
 
     def test_every_kind_of_cluster_is_drawn_as_often_as_stated(self):
         for expected, condition in (
@@ -52,7 +55,10 @@ class ClustersTest(unittest.TestCase):
             # The standard deviation is 0.022.
             self.assertAlmostEqual(self.fraction(condition), expected, delta=0.08)
         drawn = [clusters.draw(0, index, modes=True) for index in range(100)]
-        self.assertEqual({(c.topology, c.policy) for c in drawn}, set(clusters.MODES))
+        self.assertEqual({cluster.mode for cluster in drawn}, set(clusters.MODES))
+        self.assertEqual(
+            {cluster.local_steps for cluster in drawn if cluster.mode.has_local_steps}, {2, 4, 8}
+        )
         self.assertLess(self.fraction(lambda c: c.workers == 2 * c.shards), 0.3)
 
     def test_options_leave_everything_else_as_it_is(self):
@@ -69,7 +75,7 @@ class ClustersTest(unittest.TestCase):
             alone = clusters.draw(7, index, exchange_alone=True)
             self.assertEqual((alone.device, alone.worker_slowdown), ("none", ()))
             mode = clusters.draw(7, index, modes=True)
-            self.assertIn((mode.topology, mode.policy), clusters.MODES)
+            self.assertIn(mode.mode, clusters.MODES)
             for cluster in (compared, even, alone, mode):
                 for field in ("model", "workers", "shards", "schedule"):
                     self.assertEqual(getattr(cluster, field), getattr(plain, field))
@@ -93,6 +99,26 @@ class ClustersTest(unittest.TestCase):
                 slowest = max(cluster.worker_slowdown, default=1)
                 computing = plan.compute_seconds / slowest / cluster.batch_size
                 self.assertAlmostEqual(computing / model.image_seconds, 1, delta=0.01)
+
+    def test_modes_are_planned_with_the_bytes_that_they_were_drawn_for(self):
+        for mode in clusters.MODES:
+            cluster = next(
+                cluster for index in range(1000)
+                if (cluster := clusters.draw(
+                    7, index, schemes=[matrix.MEMORY_BASED], even=True, exchange_alone=True,
+                    modes=True,
+                )).mode == mode
+            )
+            with self.subTest(mode.name):
+                experiment = clusters.experiment(cluster)
+                self.assertEqual(experiment.batches, max(1, cluster.local_steps))
+                [plan] = plans.load(
+                    network.NAMESPACES, experiment, matrix.runs(experiment), fixture.Programs
+                ).values()
+                # Blocks of INT8 have a scale each, and latecomers of a quorum send something.
+                self.assertAlmostEqual(
+                    plan.bound_seconds / clusters.exchange_seconds(cluster), 1, delta=0.05
+                )
 
 
 if __name__ == "__main__":

@@ -122,6 +122,14 @@ std::map<Candidate::Kind, double> FastestOfKinds(const Advice& advice) {
   return fastest;
 }
 
+// Returns "limits.connections: 1" after what joins it to the sentence, where the choice has another
+// number than a config without it.
+std::string ConnectionsText(const Choice& taken, const char* joined) {
+  const int connections = taken.candidate.config.limits().connections();
+  if (connections == Limits().connections()) return "";
+  return absl::StrCat(joined, "limits.connections: ", connections);
+}
+
 // Returns the sentences on the choice to take.
 std::string TakeSentence(const Advice& advice) {
   const Choice& taken = advice.same[advice.chosen];
@@ -132,14 +140,15 @@ std::string TakeSentence(const Advice& advice) {
   if (kinds.size() > 1 && slowest->second >= kAllEqual * fastest->second) {
     return absl::StrFormat(
         "It hardly matters where the parameters are: the fastest of %d kinds of places are within "
-        "%.0f%%, limited by %s. Take %s: %s%s.%s%s",
+        "%.0f%%, limited by %s. Take %s%s: %s%s.%s%s",
         kinds.size(), 100 * (1 - kAllEqual), BottleneckName(taken.bottleneck), taken.candidate.name,
-        Rate(taken), OverAlone(advice, taken), HostsSentence(taken), ChangeSentence(advice, taken));
+        ConnectionsText(taken, " with "), Rate(taken), OverAlone(advice, taken),
+        HostsSentence(taken), ChangeSentence(advice, taken));
   }
   return absl::StrCat("Take ", taken.candidate.name, " with the schedule ",
                       ExchangeConfig::Schedule_Name(taken.candidate.config.exchange().schedule()),
-                      ": ", Rate(taken), OverAlone(advice, taken), ", limited by ",
-                      BottleneckName(taken.bottleneck), ".", HostsSentence(taken),
+                      ConnectionsText(taken, " and "), ": ", Rate(taken), OverAlone(advice, taken),
+                      ", limited by ", BottleneckName(taken.bottleneck), ".", HostsSentence(taken),
                       NextSentence(advice, taken), ChangeSentence(advice, taken));
 }
 

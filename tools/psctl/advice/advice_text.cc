@@ -87,6 +87,7 @@ Json ChoiceJson(const Choice& choice) {
   json["hosts"] = choice.candidate.hosts();
   json["link_bytes_each_way"] = choice.link_bytes;
   json["schedule"] = ScheduleOf(choice);
+  json["connections"] = choice.candidate.config.limits().connections();
   json["limited_by"] = BottleneckName(choice.bottleneck);
   return json;
 }

@@ -6,6 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/placement/plan/device_profile.h"
+#include "common/placement/simulator/cluster_rates.h"
 
 namespace evenshard {
 namespace {
@@ -13,6 +14,11 @@ namespace {
 constexpr int kFirstPort = 50051;
 constexpr int kManySteps = 64;
 constexpr int kFewSteps = 8;
+// Beside so many shards on workers' hosts, and with links of at most such a rate, one connection
+// for each worker and shard was measured to be the fastest: the streams of all workers meet at each
+// link, and the more of them there are, the more backs up in its queue (docs/experiment.md).
+constexpr int kManyShards = 3;
+constexpr double kMeasuredGbps = 10;
 
 bool IsSyncInFloat32(const ClusterConfig& config) {
   const ExchangeConfig& exchange = config.exchange();
@@ -188,6 +194,12 @@ class Places {
       shard->set_link_gbps(i < given_.shard_size() ? given_.shard(i).link_gbps() : others);
     }
     if (!config->has_worker_link_gbps() && fastest_ > 0) config->set_worker_link_gbps(fastest_);
+    const std::vector<double> links = ConfiguredRates(*config).worker_link;
+    const bool is_measured = config->has_worker_link_gbps() && shards >= kManyShards &&
+                             *std::max_element(links.begin(), links.end()) <= kMeasuredGbps;
+    if (is_measured && !given_.limits().has_connections()) {
+      config->mutable_limits()->set_connections(1);
+    }
   }
 
   const AdviceCluster& cluster_;

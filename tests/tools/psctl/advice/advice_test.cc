@@ -52,6 +52,16 @@ TEST_CASE("choices are ranked by images per second, apart from what computes som
       "as many, but that computes something else.");
 }
 
+TEST_CASE("another number of connections than the default is said") {
+  Choice colocated = Made(Kind::kColocated, "striped on all workers", 500);
+  colocated.candidate.config.mutable_limits()->set_connections(1);
+  CHECK(Rank({colocated, Made(Kind::kAlone, "one worker alone", 100)}).sentence ==
+        "Take striped on all workers with the schedule FULL and limits.connections: 1: 500 "
+        "images/s, 5.00 times one worker alone, limited by workers' links.");
+  CHECK_THAT(Rank({colocated, Made(Kind::kRing, "ring", 499)}).sentence,
+             Catch::Contains("Take striped on all workers with limits.connections: 1: 500 images"));
+}
+
 TEST_CASE("what is as fast with fewer hosts is taken") {
   const auto chosen = [](double ring) {
     const Advice advice =

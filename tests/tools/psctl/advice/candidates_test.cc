@@ -116,6 +116,32 @@ TEST_CASE("addresses of workers' hosts are kept") {
   CHECK(all.shard(3).link_gbps() == 2);
 }
 
+TEST_CASE("three and more shards beside workers have one connection, where it is the fastest") {
+  const auto connections = [](const AdviceCluster& cluster, const std::string& name) {
+    const Candidate candidate = Named(Placements(cluster), name);
+    MustPlan(candidate);
+    return candidate.config.limits().connections();
+  };
+  const AdviceCluster cluster = ClusterOf("update { policy: SYNC }", 4);
+  CHECK(connections(cluster, "striped on all workers") == 1);
+  CHECK(connections(cluster, "memory-based on all workers") == 1);
+  for (const char* const name : {"striped on 2 of the workers", "one master, worker 0", "ring",
+                                 "striped on 4 servers", "one worker alone"}) {
+    CAPTURE(name);
+    CHECK(connections(cluster, name) == Limits().connections());
+  }
+  const AdviceCluster chosen =
+      ClusterOf("update { policy: SYNC } limits { connections: 2 chunk_bytes: 65536 }");
+  CHECK(connections(chosen, "striped on all workers") == 2);
+  AdviceCluster fast = cluster;
+  fast.config.set_worker_link_gbps(25);
+  CHECK(connections(fast, "striped on all workers") == Limits().connections());
+  AdviceCluster unknown = cluster;
+  unknown.config.clear_worker_link_gbps();
+  for (ShardAddress& shard : *unknown.config.mutable_shard()) shard.clear_link_gbps();
+  CHECK(connections(unknown, "striped on all workers") == Limits().connections());
+}
+
 TEST_CASE("one worker alone is the fastest one") {
   AdviceCluster cluster = ClusterOf("update { policy: SYNC }");
   for (const double slowdown : {3.0, 2.0, 1.5, 4.0}) {

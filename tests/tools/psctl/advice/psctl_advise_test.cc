@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "nlohmann/json.hpp"
+#include "proto/config.pb.h"
 #include "tests/testing/program.h"
 #include "tests/testing/scratch_folder.h"
 
@@ -87,6 +88,7 @@ TEST_CASE("psctl advise has all choices as JSON") {
   for (const auto& choice : json["same"]) {
     CHECK(choice["images_per_second"] <= last);
     CHECK(choice["difference"].is_null());
+    CHECK(choice["connections"] == Limits().connections());
     last = choice["images_per_second"];
   }
   CHECK(json["changed"].size() > 4);
@@ -113,6 +115,12 @@ TEST_CASE("psctl advise writes the config of its choice, which psctl plan takes"
                                     "\" exists, allowed: a new file, or "
                                     "--force"));
   CHECK(Run("advise", {"--config=" + out, "--write=" + out, "--force"}).code == 0);
+  const Result slow =
+      Run("advise", {"--model=vgg16", "--workers=8", "--link_gbps=10", "--device=rtx_2080_ti",
+                     "--server_hosts=0", "--write=" + out, "--force"});
+  CHECK_THAT(slow.output, Contains("Take striped on all workers with the schedule FULL and "
+                                   "limits.connections: 1: "));
+  CHECK_THAT(folder.Read("advised.textproto"), Contains("limits {\n  connections: 1\n}"));
 }
 
 TEST_CASE("psctl advise keeps the paths and the addresses of a config that it changes") {
