@@ -98,10 +98,12 @@ absl::Status Server::Listen() {
   grpc::ServerBuilder builder;
   // A chunk's state goes to a replica in one message, with the optimizer's arrays, of which
   // workers may bring the kind. No kind has more than kMaxSlots, or one for each worker. A
-  // correction has a mean square and what each worker was sent.
+  // correction has a mean square and what each worker was sent, and encoded updates what rounding
+  // has left.
   const int corrections =
       CorrectionOf(config.proto()) == Asynchrony::NONE ? 0 : 1 + config.workers();
-  const int arrays = std::max(kMaxSlots, config.workers()) + corrections;
+  const int residuals = config.proto().exchange().has_update_encoding() ? 1 : 0;
+  const int arrays = std::max(kMaxSlots, config.workers()) + corrections + residuals;
   const int chunks = config.proto().recovery().replicas() > 0 ? 1 + arrays : 1;
   SetServerOptions(config.proto(), chunks, &builder);
   builder.RegisterService(parameter_service_.get());
@@ -188,7 +190,8 @@ void Server::Watch() {
   const absl::Duration checks =
       absl::Seconds(std::min(options_.config->proto().limits().exchange_seconds() / 10, 1.0));
   // Streams to replicas, checkpoints, handovers and reports to slot 0 do not wait longer than this.
-  const bool ticks = options_.config->proto().has_recovery() || options_.config->clips_mean();
+  const bool ticks = options_.config->proto().has_recovery() || options_.config->clips_mean() ||
+                     options_.config->has_quorum();
   const absl::Duration period = ticks ? std::min(checks, absl::Milliseconds(100)) : checks;
   uint64_t bytes_before = 0;
   const RealClock clock;  // Abseil's waits with a timeout follow the time of day

@@ -58,10 +58,16 @@ Replicator::Replicator(const Options& options)
 Replicator::~Replicator() { Stop(); }
 
 void Replicator::Stop() {
-  Lanes old;  // destroyed without the lock
+  Lanes old;  // destroyed without the lock, as what nobody will confirm is
+  std::vector<std::deque<ReplicaMessage>> unconfirmed;
   absl::MutexLock lock(&mutex_);
   SetCopy(std::nullopt);
   old = Unlink();
+  // What a message owns may be the worker's stream, which owns the slot's primary and this.
+  for (ChunkState& chunk : chunks_) {
+    unconfirmed.push_back(std::exchange(chunk.unconfirmed, {}));
+  }
+  unconfirmed_ = 0;
 }
 
 void Replicator::SetCopy(std::optional<ProcessId> copy) {

@@ -173,13 +173,13 @@ absl::StatusOr<ReplicaReceipt> SlotReplica::Take(uint64_t view, uint64_t primary
                               ? TakeState(chunk, place, header, data, *std::move(norms))
                               : TakeChange(chunk, place, header, data, *std::move(norms))));
     if (header.has_squared_norm() && header.iteration() > 0) {
-      store_->Learn(
+      store_->Follow(
           AgreedNorm{.iteration = header.iteration() - 1, .squared = header.squared_norm()});
     }
     if (header.has_quorum()) {
-      store_->Learn(AgreedSet{.iteration = header.quorum().iteration(),
-                              .counted_before = {header.quorum().counted_before().begin(),
-                                                 header.quorum().counted_before().end()}});
+      store_->Follow(AgreedSet{.iteration = header.quorum().iteration(),
+                               .counted_before = {header.quorum().counted_before().begin(),
+                                                  header.quorum().counted_before().end()}});
     }
   }
   ReplicaReceipt receipt;

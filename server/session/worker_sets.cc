@@ -43,4 +43,10 @@ int WorkerSets::Waited(uint64_t iteration) const {
                                         [&](uint32_t rank) { return next.contains[rank]; }));
 }
 
+std::vector<uint32_t> WorkerSets::WaitedRanks(uint64_t iteration) const {
+  std::vector<uint32_t> ranks = EntryAt(iteration).ranks;
+  std::erase_if(ranks, [&](uint32_t rank) { return !WaitsFor(rank, iteration); });
+  return ranks;
+}
+
 }  // namespace evenshard

@@ -30,6 +30,8 @@ class WorkerSets {
   }
   // The number of ranks for which WaitsFor is true.
   int Waited(uint64_t iteration) const;
+  // Those ranks, in ascending order.
+  std::vector<uint32_t> WaitedRanks(uint64_t iteration) const;
 
  private:
   struct Entry {

@@ -42,7 +42,7 @@ absl::StatusOr<MeanResponse> Shard::Mean(const MeanRequest& request) {
     return response;
   }
   absl::MutexLock lock(&view_mutex_);
-  return means_.Ask(request, worker_sets_->At(request.iteration()));
+  return means_.Ask(request, worker_sets_->WaitedRanks(request.iteration()));
 }
 
 absl::Status Shard::KeepState(const KeepStateRequest& request) {
@@ -64,7 +64,7 @@ absl::StatusOr<TakeStateResponse> Shard::TakeState(const TakeStateRequest& reque
   std::vector<uint32_t> may_give;
   {
     absl::MutexLock lock(&view_mutex_);
-    may_give = worker_sets_->At(request.iteration());
+    may_give = worker_sets_->WaitedRanks(request.iteration());
   }
   // One that waits for a mean waits for this worker, and one that has finished has given what it
   // had.
@@ -102,7 +102,7 @@ absl::StatusOr<AskWorkerStateResponse> Shard::AskWorkerState(const AskWorkerStat
   std::vector<uint32_t> ranks;
   {
     absl::MutexLock lock(&view_mutex_);
-    ranks = worker_sets_->At(request.iteration());
+    ranks = worker_sets_->WaitedRanks(request.iteration());
     for (size_t rank = 0; rank < ranks_.size(); ++rank) {
       if (ranks_[rank].has_finished) have_finished.insert(rank);
     }

@@ -294,6 +294,16 @@ bool ParameterStore::Learn(const AgreedSet& set) {
   return is_newer;
 }
 
+void ParameterStore::Follow(const AgreedNorm& norm) {
+  absl::MutexLock lock(&agreed_mutex_);
+  if (!agreed_norm_.has_value() || agreed_norm_->iteration <= norm.iteration) agreed_norm_ = norm;
+}
+
+void ParameterStore::Follow(const AgreedSet& set) {
+  absl::MutexLock lock(&agreed_mutex_);
+  if (!agreed_set_.has_value() || agreed_set_->iteration <= set.iteration) agreed_set_ = set;
+}
+
 void ParameterStore::ForgetAgreed() {
   absl::MutexLock lock(&agreed_mutex_);
   agreed_norm_.reset();

@@ -257,6 +257,10 @@ class ParameterStore {
   // Return whether it is newer than the latest; otherwise nothing changes.
   bool Learn(const AgreedNorm& norm);
   bool Learn(const AgreedSet& set);
+  // The same for a replica, which takes its primary's of the same iteration too: its own may be
+  // from before a handover, and no chunk was updated by it.
+  void Follow(const AgreedNorm& norm);
+  void Follow(const AgreedSet& set);
   // The slot's state is no longer one that counts.
   void ForgetAgreed();
 

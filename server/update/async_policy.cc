@@ -57,11 +57,12 @@ absl::Status AsyncPolicy::Push(int index, WorkerSession& session, Gradient gradi
     const uint64_t next = chunk.clock().next_iteration[header.worker];
     if (header.iteration < next) {
       CountPush(PushOutcome::kRepeated, chunk, gradient, session, counters_);
-    } else if (header.iteration - next > kMaxGap && !bound_.has_value()) {
+    } else if (const uint64_t last = bound_.has_value() ? kMaxIteration : next + kMaxGap;
+               header.iteration > last) {
       return WrongIteration(
           chunk, header,
           absl::StrCat(next > 0 ? absl::StrCat("up to ", next - 1, " (repeats) or ") : "",
-                       "iterations ", next, " to ", next + kMaxGap));
+                       "iterations ", next, " to ", last));
     } else {
       RETURN_IF_ERROR(CheckVersion(chunk, header));
       if (chunk.NeedsInitial() && header.iteration > 0 && header.has_data()) {
@@ -98,7 +99,7 @@ absl::Status AsyncPolicy::Apply(int index, History& history, Gradient gradient) 
   if (divides_by_staleness_ && header.has_data() &&
       config_.TensorOf(chunk.info()).role == TensorRole::kParameter) {
     change.rate.pushed.learning_rate =
-        static_cast<float>(chunk.LearningRate(change.rate) / (1 + header.staleness));
+        static_cast<float>(chunk.LearningRate(change.rate) / (1.0 + header.staleness));
   }
   if (header.assigned.has_value()) change.rate.assigned = {.array = *header.assigned};
   if (header.has_data() && chunk.sent().are_kept()) {

@@ -37,7 +37,9 @@ TEST_CASE("in its last iteration a worker counts and is not waited for") {
   CHECK(worker_sets.Contains(1, 4));
   CHECK_FALSE(worker_sets.WaitsFor(1, 4));
   CHECK(worker_sets.Waited(4) == 2);
+  CHECK(worker_sets.WaitedRanks(4) == Ranks{0, 2});
   CHECK(worker_sets.Waited(3) == 3);
+  CHECK(worker_sets.WaitedRanks(3) == Ranks{0, 1, 2});
   // Who joins is waited for from its first iteration on, and not in the one before.
   CHECK_FALSE(worker_sets.WaitsFor(1, 8));
   CHECK(worker_sets.Waited(8) == 2);

@@ -295,6 +295,36 @@ TEST_CASE_METHOD(ShardFixture,
   CHECK(failures.size() == 1);
 }
 
+TEST_CASE_METHOD(ShardFixture, "a mean does not wait for a worker that the run goes on without") {
+  Start(3);
+  View view;
+  view.set_number(1);
+  view.add_slot()->mutable_primary();
+  for (const int rank : {0, 1, 2}) view.add_worker()->set_incarnation(Incarnation(rank));
+  REQUIRE(shard->Adopt(view).ok());
+  const auto is_complete = [&](uint32_t rank, double value) {
+    MeanRequest request;
+    request.set_worker(rank);
+    request.set_incarnation(Incarnation(rank));
+    request.add_value(value);
+    const absl::StatusOr<MeanResponse> response = shard->Mean(request);
+    REQUIRE(response.ok());
+    if (response->complete()) CHECK(response->value(0) == 3);
+    return response->complete();
+  };
+  CHECK_FALSE(is_complete(0, 2));
+  CHECK_FALSE(is_complete(1, 4));
+  // It would have counted in iteration 0, and updates of that do not wait for it either.
+  view.set_number(2);
+  view.mutable_worker(2)->clear_incarnation();
+  view.add_worker_set();
+  for (const uint32_t rank : {0, 1, 2}) view.mutable_worker_set(0)->add_rank(rank);
+  view.add_worker_set()->set_from_iteration(1);
+  for (const uint32_t rank : {0, 1}) view.mutable_worker_set(1)->add_rank(rank);
+  REQUIRE(shard->Adopt(view).ok());
+  CHECK(is_complete(0, 2));
+}
+
 TEST_CASE_METHOD(ShardFixture, "while nobody holds some slot, its workers are waited for") {
   Start(2);
   View view;

@@ -166,9 +166,11 @@ TEST_CASE_METHOD(ShardFixture, "ASYNC refuses an iteration that is far ahead") {
 }
 
 TEST_CASE_METHOD(ShardFixture, "the largest iteration is not taken for the one before 0") {
-  const std::string policy = GENERATE("SYNC", "ASYNC");
-  Start(1, {"update.policy=" + policy});
+  const std::string policy = GENERATE("SYNC", "ASYNC", "SSP staleness: 1");
+  Start(1, {"update={policy: " + policy + "}"});
   CHECK(absl::IsFailedPrecondition(Push(0, UINT64_MAX, {1, 1, 1, 1})));
+  // Clocks are compared with a staleness added.
+  CHECK(absl::IsFailedPrecondition(Push(0, UINT64_MAX - 1, {1, 1, 1, 1})));
   CHECK(Replies(0) == 0);
   CHECK(shard->Stats().repeated_pushes() == 0);
 }
