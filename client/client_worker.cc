@@ -353,7 +353,9 @@ absl::Status ClientWorker::Resume() {
   RETURN_IF_ERROR(CheckJoined());
   return Aside([this]() -> absl::Status {
     RETURN_IF_ERROR(exchange_->Resume().status());
-    return TakeParameters(initial_);
+    RETURN_IF_ERROR(TakeParameters(initial_));
+    has_joined_ = true;  // Join may have been what the run went back in
+    return absl::OkStatus();
   });
 }
 

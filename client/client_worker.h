@@ -128,7 +128,7 @@ class ClientWorker {
   bool is_assigning_ = false;
   bool runs_aside_ = false;  // a call runs in a thread of its own
   bool has_left_ = false;
-  bool has_joined_ = false;  // Join has succeeded
+  bool has_joined_ = false;  // Join has succeeded, or a Resume after it
   bool joined_late_ = false;
   StatesByName taken_states_;  // the latest
   StateGiver give_state_;      // null if there is nothing to send

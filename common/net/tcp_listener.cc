@@ -191,7 +191,7 @@ void TcpListener::Run() {
 
 void TcpListener::BarHosts() {
   absl::MutexLock lock(&mutex_);
-  std::vector<std::string> barred = gate_.Barred(absl::Now());
+  std::vector<std::string> barred = gate_.Barred(clock_.Now());
   if (barred == barred_) return;
   barred_ = std::move(barred);
   // Whom the kernel lets through all the same is turned away here.
@@ -230,7 +230,7 @@ void TcpListener::TakeIn(int listening, int connection, const std::string& peer,
   RemoveFilter(connection);
   {
     absl::MutexLock lock(&mutex_);
-    const absl::Time now = absl::Now();
+    const absl::Time now = clock_.Now();
     // First of all, since a flood of connections ends here.
     if (!gate_.LetsIn(host, now)) {
       // A reset takes less of the kernel's time than an end that both sides agree on.
@@ -275,14 +275,14 @@ void TcpListener::BecomeKnown(const std::string& peer, bool sends_data) {
 
 void TcpListener::CloseOverdue() {
   absl::MutexLock lock(&mutex_);
-  for (const int copy : gate_.TakeOverdue(absl::Now())) {
+  for (const int copy : gate_.TakeOverdue(clock_.Now())) {
     Close(copy, "it made no call that it may make (limits.strangers.handshake_seconds)");
   }
 }
 
 void TcpListener::CloseLoud() {
   absl::MutexLock lock(&mutex_);
-  const absl::Time now = absl::Now();
+  const absl::Time now = clock_.Now();
   std::unordered_map<std::string, double> level_of_host;
   std::vector<std::pair<double, int>> loudest;
   for (auto& [copy, asking] : asking_) {

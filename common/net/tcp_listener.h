@@ -13,6 +13,7 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "absl/synchronization/mutex.h"
+#include "common/base/clock.h"
 #include "common/net/asking_limit.h"
 #include "common/net/connection_gate.h"
 #include "proto/config.pb.h"
@@ -70,6 +71,7 @@ class TcpListener {
   void Forget(int copy) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   const Strangers limits_;
+  const RealClock clock_;
   int port_ = 0;
   int epoll_ = -1;
   std::vector<int> listening_;

@@ -202,7 +202,8 @@ absl::StatusOr<std::unique_ptr<Exchange>> Exchange::Connect(const Options& optio
     exchange->Announce();
   }
   const absl::Status ready = exchange->core_.AwaitReady();
-  if (ready.ok()) return exchange;
+  // If the run has just gone back, whoever uses the exchange next is told so, and can resume.
+  if (ready.ok() || exchange->went_back()) return exchange;
   // Tell the shards that have accepted this worker.
   exchange->Leave(ready).IgnoreError();
   return ready;

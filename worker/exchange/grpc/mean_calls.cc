@@ -68,12 +68,14 @@ std::string MeanCalls::WhoWaits(uint64_t iteration) {
 }
 
 void MeanCalls::Forget() {
+  absl::MutexLock telling(&telling_);  // what is told after this would be taken for a new mean
   iteration_.reset();
   absl::MutexLock lock(&mutex_);
   latest_.reset();
 }
 
 void MeanCalls::Retell() {
+  absl::MutexLock telling(&telling_);
   const uint64_t view = view_();
   MeanRequest request;
   {

@@ -36,7 +36,7 @@ class MeanCalls {
   std::string WhoWaits(uint64_t iteration);
 
   // Forgets what was asked before the run went back, since the same exchanges come again. Not
-  // called during Ask.
+  // called during Ask. Waits for a Retell.
   void Forget();
 
   // Tells slot 0's process the latest mean, once in each view. Called from time to time. Blocks for
@@ -49,6 +49,7 @@ class MeanCalls {
   std::optional<uint64_t> iteration_;  // of the latest Ask
   uint32_t number_ = 0;                // how many were before it at that iteration
 
+  absl::Mutex telling_;  // acquired before mutex_
   absl::Mutex mutex_;
   std::optional<MeanRequest> latest_ ABSL_GUARDED_BY(mutex_);  // with the mean
   uint64_t told_in_ ABSL_GUARDED_BY(mutex_) = 0;               // the view

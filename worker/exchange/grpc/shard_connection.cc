@@ -171,7 +171,7 @@ void ShardConnection::Try(ExchangeTransport::Attempt attempt, const std::stop_to
   };
   // Open the streams first, so that the shard notices if this worker dies from the moment at which
   // it holds the rank. The others follow the first, so that an attempt in vain costs the shard one
-  // connection.
+  // connection. All are open before the worker joins: none may arrive after it has left.
   std::vector<ShardStream*> opened = {open_stream(0)};
   if (!opened[0]->AwaitOpen(stop).ok()) return;  // the stream reports its end itself
   for (int i = 1; i < limits.connections(); ++i) opened.push_back(open_stream(i));
