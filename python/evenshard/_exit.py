@@ -3,8 +3,8 @@
 A worker that is not closed leaves in `atexit`, so that the others learn at once why. After an
 exception that nobody caught it leaves with its text. Python does not say in `atexit` by which code
 the program ends, so that calls of sys.exit, exit and quit are noted, until a further step shows
-that the program goes on. If the worker has not finished, or the run goes back meanwhile, the
-program ends with 1.
+that the program goes on. A SystemExit that the script raises by itself is not seen. If the worker
+has not finished, or the run goes back meanwhile, the program ends with 1.
 
 In IPython and notebooks an exception ends a cell and not the program, and no hook of Python is
 told. The shell shows it, and then the worker leaves: the others must not wait for a cell that
@@ -98,9 +98,15 @@ def _note_uncaught() -> None:
             print(f"evenshard: {error}", file=sys.stderr)
 
     sys.excepthook = note
+    leave = sys.exit
     for module, name in ((sys, "exit"), (builtins, "exit"), (builtins, "quit")):
         if hasattr(module, name):
             setattr(module, name, _noting(getattr(module, name)))
+    # What the script has by `from sys import exit`.
+    main = sys.modules["__main__"]
+    for name, value in list(vars(main).items()):
+        if value is leave:
+            setattr(main, name, sys.exit)
 
 
 def _note_cells() -> None:

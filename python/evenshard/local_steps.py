@@ -119,6 +119,8 @@ class LocalSteps(OfTheScript):
         self._exchange = RoundExchange(self._handle, self._tensors)
         self._join_run(lambda: None)
         self._inner_state = InnerState(self._handle, optimizer)
+        self._watch_loads(self._refuse_load)
+        self._has_begun = False
         self._is_joining = self._handle.joined_late
         if not self._is_joining:
             self._inner_state.give()
@@ -161,9 +163,19 @@ class LocalSteps(OfTheScript):
         self._note_step()
         self._count(0)
 
+    def _refuse_load(self):
+        raise errors.FailedPrecondition(
+            "load_state_dict: the shards would take what is loaded for something that was trained;"
+            " allowed: before evenshard.LocalSteps is made, and after close()"
+        )
+
     def _begin_step(self):
         _exit.goes_on()
         self._handle.require_working()
+        if not self._has_begun:
+            self._check_parameters()
+            self._exchange.require_received()
+            self._has_begun = True
         self._exchange.registered.begun()
         self._began = time.monotonic() if self._began is None else self._began
 

@@ -20,7 +20,7 @@ from evenshard._torch import torch_optim as _torch_optim
 from evenshard._torch.assignment import Assignments
 from evenshard._torch.group_options import GroupOptions
 from evenshard._torch.model_exchange import ModelExchange
-from evenshard._torch.parameter_reads import Hook, ParameterReads
+from evenshard._torch.parameter_reads import ParameterReads
 from evenshard._torch.training import OfACopy, Training
 from evenshard._torch.unchanged import SEQUENTIAL_HINT
 
@@ -92,6 +92,7 @@ class Optimizer(Training, torch.optim.Optimizer):
 
     state: Any
     _exchange: ModelExchange = OfACopy("Optimizer")  # type: ignore[assignment]
+    _handle: Handle = OfACopy("Optimizer")  # type: ignore[assignment]
 
     @_first_mistakes.explained
     def __init__(
@@ -181,11 +182,7 @@ class Optimizer(Training, torch.optim.Optimizer):
         if self._handle.waits_in_forward:
             self._reads = ParameterReads(self._model, self._tensors, self._exchange.wait_for)
         self._watch_gradients(self._handle.pushes_early)
-        for module in self._model.modules():
-            if isinstance(module, torch.jit.ScriptModule):
-                continue  # has no such hooks; the next step sees what it has loaded
-            hook = Hook(lambda *_: self._assignments.check_load())
-            self._hooks.append(module._register_load_state_dict_pre_hook(hook))
+        self._watch_loads(self._assignments.check_load)
         if optimizer is not None:
             self._take_over(optimizer, _REFUSED_OF_GIVEN, state=_state_dict.ShardState())
         _exit.watch(self)
@@ -378,6 +375,14 @@ class Optimizer(Training, torch.optim.Optimizer):
 
         Errors: InvalidArgument, which names what cannot be taken over; those of assign().
         """
+        for hook in _hooks_of(self, "_optimizer_load_state_dict_pre_hooks"):
+            taken = hook(self, state_dict)
+            state_dict = state_dict if taken is None else taken
+        self._load_state_dict(state_dict)
+        for hook in _hooks_of(self, "_optimizer_load_state_dict_post_hooks"):
+            hook(self)
+
+    def _load_state_dict(self, state_dict):
         _state_dict.check_layout(state_dict)
         groups = state_dict["param_groups"]
         sizes = [len(group["params"]) for group in groups]
@@ -409,6 +414,11 @@ class Optimizer(Training, torch.optim.Optimizer):
     def _assign_state(self, saved):
         state = _state_dict.parse(self._exchange, self.param_groups, saved)
         self._assignments.state(state.arrays, state.steps)
+
+
+def _hooks_of(optimizer, name):
+    """Those that the script has registered, with a PyTorch that has them."""
+    return list(getattr(optimizer, name, {}).values())
 
 
 # What the optimizer that was handed over would do to itself alone, beside the run.

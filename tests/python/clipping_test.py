@@ -176,7 +176,7 @@ class ClippingTest(unittest.TestCase):
             for p in model.parameters():
                 p.register_hook(lambda gradient: gradient.clamp(-0.01, 0.01))
 
-        def habit(clips, hooks):
+        def habit(clips, hooks, accumulated):
             def steps(script):
                 model = _model()
                 optimizer = script.optimizer(model)
@@ -188,7 +188,8 @@ class ClippingTest(unittest.TestCase):
                 for step in range(3):
                     optimizer.zero_grad(set_to_none=step > 1)
                     for part in range(2):
-                        with contextlib.nullcontext() if part else optimizer.no_sync():
+                        stays = part < accumulated
+                        with optimizer.no_sync() if stays else contextlib.nullcontext():
                             model[:4](script.batch(step)[0]).sum().backward()
                     clips(model)
                     optimizer.step()
@@ -206,7 +207,11 @@ class ClippingTest(unittest.TestCase):
             ((nowhere, in_hooks), "BACKWARD", 2, ["clip_grad_value="]),
             ((nowhere, in_hooks), "FULL", 1, []),
             ((in_step, in_hooks), "SEQUENTIAL", 2, ["clip_grad_value=", "clip_grad_norm="]),
+            ((in_step, nowhere, 2), "BACKWARD", 2, ["clip_grad_norm="]),
+            ((in_step, nowhere, 2), "FULL", 2, ["clip_grad_norm="]),
+            ((nowhere, nowhere, 2), "BACKWARD", 2, []),
         ):
+            habits = habits if len(habits) == 3 else (*habits, 1)
             for end in outcomes_of(habit(*habits), schedule, workers):
                 self.assertIsNone(end.error, end.trace)
                 self.assertEqual(len(end.value), len(texts), end.value)

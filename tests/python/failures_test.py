@@ -445,6 +445,7 @@ class RunTest(unittest.TestCase):
 
 _SCRIPT = """
 import sys
+from sys import exit as leave
 import torch
 import evenshard
 torch.manual_seed(1)
@@ -459,7 +460,7 @@ for i in range(0 if sys.argv[1] == "never" else 3):
         raise ValueError("my own mistake")
     if sys.argv[1].startswith("exit") and i == 2:
         optimizer.step()
-        {"exit 4": sys.exit, "exit 5": exit}[sys.argv[1]](int(sys.argv[1][-1]))
+        {"exit 4": sys.exit, "exit 5": exit, "exit 6": leave}[sys.argv[1]](int(sys.argv[1][-1]))
     if sys.argv[1] == "caught" and i == 1:
         try:
             sys.exit(4)
@@ -512,7 +513,7 @@ class EndTest(unittest.TestCase):
         self.assertIn("between backward() and step()", other.error or "")
 
     def test_a_script_that_ends_with_a_code_has_failed(self):
-        for expected, how in ((4, "exit 4"), (5, "exit 5")):
+        for expected, how in ((4, "exit 4"), (5, "exit 5"), (6, "exit 6")):
             with self.subTest(how):
                 code, _, other = self.end(how)
                 self.assertEqual(code, expected)

@@ -323,6 +323,46 @@ class LocalStepsTest(unittest.TestCase):
             self.assertIn("was handed over to evenshard.LocalSteps", said[1])
             self.assertIn("all groups before evenshard.LocalSteps is made", said[2])
 
+    def test_values_that_were_not_trained_are_refused(self):
+        def fill(model):
+            with torch.no_grad():
+                model[0].weight.fill_(1)
+
+        def load(model):
+            torch.manual_seed(6)
+            model.load_state_dict({name: torch.ones_like(value)
+                                   for name, value in model.state_dict().items()})
+
+        def load_a_part(model):
+            model[3].load_state_dict(nn.Linear(8, 5).state_dict())
+
+        def habit(change, when):
+            def steps(script):
+                model = _model()
+                optimizer = evenshard.LocalSteps(model, _inner(model), steps=2)
+                for step in range(4):
+                    if step == when:
+                        change(model)
+                    optimizer.zero_grad()
+                    _backward(model, _batch(script.ranks[0], step))
+                    optimizer.step()
+                optimizer.close()
+                load(model)
+                return float(model[0].weight.mean())
+            return steps
+
+        loaded = "load_state_dict: the shards would take what is loaded for something that was"
+        for change, when, text in (
+            (fill, 0, "0.weight: was changed by the script before the first step, and the shards"),
+            (load, 0, loaded), (load, 2, loaded), (load_a_part, 3, loaded),
+        ):
+            with self.subTest(f"{change.__name__} {when}"):
+                for end in outcomes_of(habit(change, when), "BACKWARD", 2, **_LOCAL):
+                    self.assertIn(text, end.error or "")
+        # Between steps a script changes what it likes, and after the end too.
+        for value in self._values(habit(fill, 1)):
+            self.assertEqual(value, 1)
+
     def test_other_parameters_in_the_optimizer_are_refused(self):
         def habit(script):
             model = _model()

@@ -76,10 +76,10 @@ def _texts():
     return texts
 
 
-def _move(change):
+def _move(change, make):
     def train(script):
         model = _model()
-        optimizer = script.optimizer(model)
+        optimizer = make(model)
         change(model)
         _loss(model).backward()
         optimizer.step()
@@ -100,10 +100,16 @@ class FirstMistakesTest(unittest.TestCase):
         def double(model):
             model.double()
             model.forward = lambda x: nn.Sequential.forward(model, x.double()).float()
-        for end in outcomes_of(_move(double), "SEQUENTIAL", 1):
-            self.assertIn(
-                "0.weight: is torch.float64 on cpu now, and was torch.float32 on cpu", end.error
-            )
+        for make in (
+            lambda model: evenshard.Optimizer(model, optimizer=_sgd(model)),
+            lambda model: evenshard.DistributedOptimizer(_sgd(model), model),
+            lambda model: evenshard.LocalSteps(model, _sgd(model), steps=2),
+        ):
+            for end in outcomes_of(_move(double, make), "SEQUENTIAL", 1):
+                self.assertRegex(
+                    end.error or "", "0.weight: is torch.float64 on cpu now, and was torch.float32"
+                    " on cpu when evenshard.(Optimizer|DistributedOptimizer|LocalSteps) was made"
+                )
 
 
 def _two_threads(act):

@@ -88,6 +88,60 @@ class StepTest(unittest.TestCase):
                 self.assertLess(losses[-1], losses[0])
                 self.check(found, self.reference(20))
 
+    def test_a_scale_of_gradients_of_float16_is_refused_where_pytorch_would_divide_them(self):
+        def work(rank, local):
+            model = models.make("mlp").half()
+            own = torch.optim.SGD(model.parameters(), lr=0.1)
+            with (
+                evenshard.LocalSteps(model, own, steps=2) if local
+                else evenshard.DistributedOptimizer(own, model)
+            ) as optimizer:
+                for parameter in model.parameters():
+                    parameter.grad = torch.full_like(parameter, 2.0**-20)
+                if not local:
+                    optimizer.synchronize()
+                try:
+                    _by_attributes(optimizer, torch.tensor(0.0), torch.tensor(2.0**16))
+                except evenshard.FailedPrecondition as error:
+                    said = str(error)
+                del optimizer.grad_scale, optimizer.found_inf
+                optimizer.step()
+                return said
+
+        for local in False, True:
+            said = self.run_one(work, local, rule="", schedule="SEQUENTIAL")
+            self.assertIn("its gradient is torch.float16, in which what the scale", said)
+
+    @unittest.skipUnless(
+        torch and hasattr(torch.optim.Optimizer, "register_load_state_dict_pre_hook"),
+        "this PyTorch has no hooks of optimizers",
+    )
+    def test_hooks_of_the_optimizer(self):
+        def work(rank, kind):
+            model = models.make("mlp")
+            own = torch.optim.SGD(model.parameters(), lr=0.1)
+            called = []
+            with (
+                evenshard.DistributedOptimizer(own, model) if kind == "distributed"
+                else evenshard.LocalSteps(model, own, steps=2) if kind == "local"
+                else evenshard.Optimizer(model, optimizer=own)
+            ) as optimizer:
+                for name in ("step_pre", "step_post", "load_state_dict_pre",
+                             "load_state_dict_post"):
+                    register = getattr(optimizer, f"register_{name}_hook")
+                    register(lambda *_, name=name: called.append(name))
+                optimizer.load_state_dict(optimizer.state_dict())
+                _gradients(optimizer, model)
+                optimizer.step()
+            return called
+
+        for kind in "distributed", "local", "shards":
+            with self.subTest(kind):
+                rule = {"rule": ""}
+                called = self.run_one(work, kind, schedule="SEQUENTIAL", **rule)
+                self.assertEqual(called, ["load_state_dict_pre", "load_state_dict_post",
+                                          "step_pre", "step_post"])
+
     def test_the_schedule_of_the_config_counts_until_somebody_changes_the_rates(self):
         def work(rank, changes):
             model = nn.Linear(40, 1, bias=False)

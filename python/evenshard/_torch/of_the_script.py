@@ -3,6 +3,7 @@ script, which steps in this process."""
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from typing import Any
 
@@ -41,8 +42,16 @@ class OfTheScript(Training, torch.optim.Optimizer):
         if is_infinite:
             return None
         for i in self._trained if scale is not None else ():
-            if (gradient := self._tensors[i].tensor.grad) is not None:
-                gradient.div_(scale)
+            if (gradient := self._tensors[i].tensor.grad) is None:
+                continue
+            if gradient.dtype == torch.float16:
+                raise errors.FailedPrecondition(
+                    f"{self._tensors[i].name}: its gradient is torch.float16, in which what the"
+                    " scale has kept from becoming zero would be zero without it; allowed with"
+                    " GradScaler: parameters of torch.float32 and autocast, or evenshard.Optimizer,"
+                    " which takes the scale out in float32; without it: torch.bfloat16"
+                )
+            gradient.div_(scale)
         self._note_step()
         result = self._step_given(*arguments)
         travels = self._handle.waits_for_workers and not self._handle.is_ring
@@ -106,3 +115,17 @@ class OfTheScript(Training, torch.optim.Optimizer):
 
     def __repr__(self) -> str:
         return f"{type(self).__name__} of {self._optimizer!r}"
+
+
+def _of_the_given(name):
+    """A method which the given optimizer has under the same name."""
+    def call(self, *arguments, **options):
+        return getattr(self._optimizer, name)(*arguments, **options)
+
+    return functools.update_wrapper(call, getattr(torch.optim.Optimizer, name))
+
+
+# Its step(), state_dict() and load_state_dict() call such hooks.
+for _name in dir(torch.optim.Optimizer):
+    if _name.startswith("register_") and _name.endswith("_hook"):
+        setattr(OfTheScript, _name, _of_the_given(_name))

@@ -1,11 +1,13 @@
 """Says it when a script changes its gradients by itself, and the change counts.
 
-It counts in a hook, and under the schedule SEQUENTIAL until step(). But it is one worker's own:
-clipping, the usual one, is another rule than one process's if it is done before the mean.
+It counts in a hook, and of a gradient that stays in the model until step(): under the schedule
+SEQUENTIAL, and after no_sync(). But it is one worker's own: clipping, the usual one, is another
+rule than one process's if it is done before the mean.
 """
 
 from __future__ import annotations
 
+import functools
 import logging
 
 from evenshard._torch.gradient_hooks import has_other_hooks, on_gradient
@@ -18,24 +20,27 @@ _log = logging.getLogger("evenshard")
 class OwnChanges:
     """Watches the gradients of some parameters of a model."""
 
-    def __init__(self, parameters: list[ModelTensor], are_kept: bool, instead: str):
-        """`are_kept`: whether gradients stay in the model until step(). `instead`: what clips the
-        mean."""
+    def __init__(self, parameters: dict[int, ModelTensor], are_kept: bool, instead: str):
+        """`are_kept`: whether all gradients stay in the model until step(); otherwise note() is
+        called of each. `instead`: what clips the mean."""
         self._instead = instead
-        self._versions = {}  # of gradients as backward() left them, by the parameter's number
+        self._parameters = parameters  # by their numbers
+        self._versions = {}  # of gradients as backward() left them, likewise
+        self._watches = self._looks_for_hooks = True
         self.hooks = [
-            on_gradient(item.tensor, self._noting(i, item))
-            for i, item in enumerate(parameters)
+            on_gradient(item.tensor, functools.partial(self._note_kept, i))
+            for i, item in parameters.items()
             if are_kept
         ]
-        self._parameters = parameters
-        self._looks_for_hooks = True
 
-    def _noting(self, i, item):
-        def note(*_):
-            self._versions[i] = version_of(item.tensor.grad)
+    def _note_kept(self, i, *_):
+        self.note(i, stays=True)
 
-        return note
+    def note(self, i: int, stays: bool) -> None:
+        """backward() has left a gradient, which stays in the model or is pushed now."""
+        self._versions.pop(i, None)
+        if stays and self._watches:
+            self._versions[i] = version_of(self._parameters[i].tensor.grad)
 
     def look(self) -> None:
         """In step(). Warns of the first change, and of the first hook, and watches no longer."""
@@ -51,6 +56,7 @@ class OwnChanges:
                     " %s clips the mean",
                     self._parameters[i].name, self._instead,
                 )
+                self._watches = False
                 for hook in self.hooks:
                     hook.remove()
                 break
@@ -59,7 +65,7 @@ class OwnChanges:
     def _look_for_hooks(self):
         if not self._looks_for_hooks:
             return
-        for item in self._parameters:
+        for item in self._parameters.values():
             if has_other_hooks(item.tensor):
                 _log.warning(
                     "%s: has a hook of the script, which is given this worker's own gradient,"

@@ -33,8 +33,8 @@ from evenshard._torch.model import DTYPES, ModelTensor
 
 
 def place(handle: Handle, tensors: list[ModelTensor]):
-    """Returns the placement for the device that the tensors are on."""
-    device = tensors[0].tensor.device
+    """Returns the placement for the device that is trained on. Other tensors may be elsewhere."""
+    device = next(item.tensor.device for item in tensors if item.is_parameter)
     if device.type == "cuda":
         return DevicePlacement(handle, tensors, device)
     return HostPlacement(handle, tensors)
@@ -104,7 +104,8 @@ class HostPlacement(_Placement):
         self._staged.append(i)
 
     def stage_change(self, i: int, weight: float = 1) -> None:
-        torch.sub(self._parameters[i], self._tensors[i].value.detach(), out=self._gradients[i])
+        value = self._tensors[i].value.detach().cpu()  # a running statistic may be elsewhere
+        torch.sub(self._parameters[i], value, out=self._gradients[i])
         if weight != 1:
             self._gradients[i].mul_(weight)
         self._staged.append(i)

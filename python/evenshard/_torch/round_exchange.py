@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from evenshard import _library
+from evenshard import _library, errors
 from evenshard._torch.model_exchange import ModelExchange
+from evenshard._torch.unchanged import same
 
 
 class RoundExchange(ModelExchange):
@@ -12,6 +13,16 @@ class RoundExchange(ModelExchange):
 
     def _watched(self):
         return []
+
+    def require_received(self) -> None:
+        """Errors: FailedPrecondition if a parameter is not what was received."""
+        for i, item in enumerate(self.tensors):
+            if item.is_parameter and not same(item.tensor, self.received_value(i)):
+                raise errors.FailedPrecondition(
+                    f"{item.name}: was changed by the script before the first step, and the shards"
+                    " would take that for something that was trained; allowed: before"
+                    " evenshard.LocalSteps is made"
+                )
 
     def exchange(self, weight: float) -> None:
         """Exchanges the model, and gives it what comes back. `weight`: how much it counts in the

@@ -17,6 +17,7 @@ from evenshard._torch import model as _model
 from evenshard._torch.gradient_hooks import on_gradient
 from evenshard._torch.model_exchange import ModelExchange
 from evenshard._torch.own_changes import OwnChanges
+from evenshard._torch.parameter_reads import Hook
 from evenshard._torch.registered_states import GroupState
 from evenshard._torch.uneven_ends import UnevenEnds
 
@@ -58,6 +59,7 @@ class Training:
             self._tensors.sort(key=lambda tensor: tensor.role)
         # The parameters that this optimizer trains, by their numbers.
         self._trained = [i for i, item in enumerate(self._tensors) if item.is_parameter]
+        self._kinds = {i: _kind_of(self._tensors[i].tensor) for i in self._trained}
         self._frozen = [(n, p) for n, p in model.named_parameters() if not p.requires_grad]
         self._is_accumulating = False
         self._uneven_ends = UnevenEnds()
@@ -89,9 +91,17 @@ class Training:
                 self._hooks.append(on_gradient(self._tensors[i].tensor, ready))
         if self._handle.waits_for_workers and self._handle.workers > 1:
             self._own_changes = OwnChanges(
-                [self._tensors[i] for i in self._trained], not early, self._clips_the_mean
+                {i: self._tensors[i] for i in self._trained}, not early, self._clips_the_mean
             )
             self._hooks += self._own_changes.hooks
+
+    def _watch_loads(self, check):
+        """Has `check()` called before load_state_dict() of the model, or of a part of it."""
+        for module in self._model.modules():
+            if isinstance(module, torch.jit.ScriptModule):
+                continue  # has no such hooks; what it has loaded is seen later
+            hook = Hook(lambda *_: check())
+            self._hooks.append(module._register_load_state_dict_pre_hook(hook))
 
     def _take_over(self, optimizer, refused, **replaced):
         """From now on this object does for the optimizer that was given what is `refused` of it,
@@ -118,6 +128,8 @@ class Training:
         exchange = self._exchange
         with exchange.threads.lock:
             exchange.require_read(i)
+            if self._own_changes is not None:
+                self._own_changes.note(i, stays=self._is_accumulating)
             if not self._is_accumulating:
                 if not exchange.is_begun:
                     self._begin(True)
@@ -281,7 +293,16 @@ class Training:
         self._handle.interrupt()
 
     def _check_parameters(self):
-        """Errors: FailedPrecondition if the run has not agreed on what is trained now."""
+        """Errors: FailedPrecondition if the run has not agreed on what is trained now, or the model
+        was moved."""
+        for i in self._trained:
+            item = self._tensors[i]
+            if _kind_of(item.tensor) != self._kinds[i]:
+                (now, place), (before, where) = _kind_of(item.tensor), self._kinds[i]
+                raise errors.FailedPrecondition(
+                    f"{item.name}: is {now} on {place} now, and was {before} on {where} when"
+                    f" evenshard.{type(self).__name__} was made; allowed: model.to(...) before that"
+                )
         for name, parameter in self._frozen:
             if parameter.requires_grad:
                 raise errors.FailedPrecondition(
@@ -354,6 +375,10 @@ class Training:
         if self._exchange.is_begun:
             return f"{what} between backward() and step()"
         return f"{what} without a step()" if self.iteration == 0 else None
+
+
+def _kind_of(tensor):
+    return tensor.dtype, tensor.device
 
 
 def _refusal(name, taker):

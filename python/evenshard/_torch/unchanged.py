@@ -37,8 +37,6 @@ class Unchanged:
         self._placement = placement
         self._parameters = parameters
         self._watched = set(parameters)
-        # All of them are on one device.
-        self._device = tensors[parameters[0]].tensor.device if parameters else None
         self._states = [(0, 0)] * len(tensors)
         # Views of one tensor share its version.
         self._same_version = _on_one_storage([tensors[i].tensor for i in parameters], parameters)
@@ -72,13 +70,6 @@ class Unchanged:
             parameter = self._tensors[i].tensor
             state = state_of(parameter)
             if state != self._states[i] or self.compares:
-                dtype = self._placement.parameter(i).dtype
-                if parameter.dtype != dtype or parameter.device != self._device:
-                    raise errors.FailedPrecondition(
-                        f"{self._tensors[i].name}: is {parameter.dtype} on {parameter.device} now,"
-                        f" and was {dtype} on {self._device} when evenshard.Optimizer was made;"
-                        " allowed: model.to(...) before that"
-                    )
                 if not same(parameter, self._placement.parameter(i)):
                     self._refuse(i, f"before iteration {iteration}")
                 self._states[i] = state

@@ -282,19 +282,14 @@ class ModelExchangeTest(unittest.TestCase):
         def other_data(parameter):
             parameter.data = torch.zeros_like(parameter)
 
-        def half(parameter):
-            parameter.data = parameter.data.half()
-
-        changed = "1.weight: was changed by the script before"
-        for change, text in (
-            (in_place, changed), (by_data, changed), (other_data, changed),
-            (half, "1.weight: is torch.float16 on cpu now, and was torch.float32 on cpu when"),
-        ):
+        for change in in_place, by_data, other_data:
             with self.subTest(change.__name__):
                 self.small()
                 change(self.model[1].weight)
                 self.tensors[0].tensor.grad = torch.ones(2, 3)
-                with self.assertRaisesRegex(errors.FailedPrecondition, text):
+                with self.assertRaisesRegex(
+                    errors.FailedPrecondition, "1.weight: was changed by the script before"
+                ):
                     self.exchange.begin(True, None)
                 self.assertEqual(self.log(), [])
 
