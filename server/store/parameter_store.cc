@@ -19,6 +19,16 @@ namespace {
 // the cache.
 constexpr int64_t kCheckedElements = 8192;
 
+// Takes what was agreed on for a later iteration than `latest`; with `or_same` for the same one
+// too.
+template <typename Agreed>
+bool TakeLater(const Agreed& agreed, bool or_same, std::optional<Agreed>& latest) {
+  const bool takes = !latest.has_value() || latest->iteration < agreed.iteration ||
+                     (or_same && latest->iteration == agreed.iteration);
+  if (takes) latest = agreed;
+  return takes;
+}
+
 }  // namespace
 
 void StoredChunk::StartSum(const Segments& gradient, Encoding encoding) {
@@ -282,26 +292,22 @@ absl::StatusOr<std::unique_ptr<ParameterStore>> ParameterStore::Create(const Pla
 
 bool ParameterStore::Learn(const AgreedNorm& norm) {
   absl::MutexLock lock(&agreed_mutex_);
-  const bool is_newer = !agreed_norm_.has_value() || agreed_norm_->iteration < norm.iteration;
-  if (is_newer) agreed_norm_ = norm;
-  return is_newer;
+  return TakeLater(norm, /*or_same=*/false, agreed_norm_);
 }
 
 bool ParameterStore::Learn(const AgreedSet& set) {
   absl::MutexLock lock(&agreed_mutex_);
-  const bool is_newer = !agreed_set_.has_value() || agreed_set_->iteration < set.iteration;
-  if (is_newer) agreed_set_ = set;
-  return is_newer;
+  return TakeLater(set, /*or_same=*/false, agreed_set_);
 }
 
 void ParameterStore::Follow(const AgreedNorm& norm) {
   absl::MutexLock lock(&agreed_mutex_);
-  if (!agreed_norm_.has_value() || agreed_norm_->iteration <= norm.iteration) agreed_norm_ = norm;
+  TakeLater(norm, /*or_same=*/true, agreed_norm_);
 }
 
 void ParameterStore::Follow(const AgreedSet& set) {
   absl::MutexLock lock(&agreed_mutex_);
-  if (!agreed_set_.has_value() || agreed_set_->iteration <= set.iteration) agreed_set_ = set;
+  TakeLater(set, /*or_same=*/true, agreed_set_);
 }
 
 void ParameterStore::ForgetAgreed() {

@@ -305,6 +305,22 @@ TEST_CASE_METHOD(CopyFixture, "a copy takes what the slots can have agreed on on
   CHECK(store->agreed_norm()->squared == 4);
 }
 
+TEST_CASE_METHOD(CopyFixture, "what its primary has agreed on counts in place of a copy's own") {
+  Start({"update.policy=QUORUM", "update.quorum=1"});
+  // Before a handover, and no update was made by it.
+  store->Learn(AgreedSet{.iteration = 1, .counted_before = {2, 2}});
+  store->Learn(AgreedNorm{.iteration = 0, .squared = 9});
+  ReplicaMessage message = Change(1, 1);
+  message.header.set_squared_norm(4);
+  message.header.mutable_quorum()->set_iteration(1);
+  for (const uint64_t before : {1, 2}) {
+    message.header.mutable_quorum()->add_counted_before(before);
+  }
+  CHECK(Take(message).ok());
+  CHECK(store->agreed_set()->counted_before == std::vector<uint64_t>{1, 2});
+  CHECK(store->agreed_norm()->squared == 4);
+}
+
 TEST_CASE_METHOD(CopyFixture, "a state that names a worker is taken as one that names none") {
   Start();
   REQUIRE(Take(Change(1, 1)).ok());
