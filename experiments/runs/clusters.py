@@ -23,6 +23,7 @@ _LOCAL_STEPS = (2, 4, 8)
 # All processes share this machine's processors, which fewer and fuller connections occupy less.
 MOST_CONNECTIONS = 2
 
+# Iterations are measured for so long on this machine's clock, but not fewer or more than these.
 _MEASURED_SECONDS = 10
 LEAST_ITERATIONS, MOST_ITERATIONS = 3, 12
 

@@ -169,13 +169,15 @@ class LocalSteps(OfTheScript):
             " allowed: before evenshard.LocalSteps is made, and after close()"
         )
 
+    def _check_parameters(self):
+        super()._check_parameters()
+        if not self._has_begun:
+            self._exchange.require_received()
+            self._has_begun = True
+
     def _begin_step(self):
         _exit.goes_on()
         self._handle.require_working()
-        if not self._has_begun:
-            self._check_parameters()
-            self._exchange.require_received()
-            self._has_begun = True
         self._exchange.registered.begun()
         self._began = time.monotonic() if self._began is None else self._began
 

@@ -176,7 +176,7 @@ class ClippingTest(unittest.TestCase):
             for p in model.parameters():
                 p.register_hook(lambda gradient: gradient.clamp(-0.01, 0.01))
 
-        def habit(clips, hooks, accumulated):
+        def habit(clips, hooks, accumulated=1):
             def steps(script):
                 model = _model()
                 optimizer = script.optimizer(model)
@@ -211,7 +211,6 @@ class ClippingTest(unittest.TestCase):
             ((in_step, nowhere, 2), "FULL", 2, ["clip_grad_norm="]),
             ((nowhere, nowhere, 2), "BACKWARD", 2, []),
         ):
-            habits = habits if len(habits) == 3 else (*habits, 1)
             for end in outcomes_of(habit(*habits), schedule, workers):
                 self.assertIsNone(end.error, end.trace)
                 self.assertEqual(len(end.value), len(texts), end.value)

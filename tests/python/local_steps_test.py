@@ -329,7 +329,6 @@ class LocalStepsTest(unittest.TestCase):
                 model[0].weight.fill_(1)
 
         def load(model):
-            torch.manual_seed(6)
             model.load_state_dict({name: torch.ones_like(value)
                                    for name, value in model.state_dict().items()})
 

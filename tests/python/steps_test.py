@@ -137,8 +137,7 @@ class StepTest(unittest.TestCase):
 
         for kind in "distributed", "local", "shards":
             with self.subTest(kind):
-                rule = {"rule": ""}
-                called = self.run_one(work, kind, schedule="SEQUENTIAL", **rule)
+                called = self.run_one(work, kind, rule="", schedule="SEQUENTIAL")
                 self.assertEqual(called, ["load_state_dict_pre", "load_state_dict_post",
                                           "step_pre", "step_post"])
 
