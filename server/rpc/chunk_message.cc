@@ -67,9 +67,10 @@ grpc::ByteBuffer SnapshotMessage(Shard* shard, const Snapshots::Taken& taken, ui
   return grpc::ByteBuffer(slices, 2);
 }
 
-grpc::ByteBuffer PullMessage(Shard* shard, StoredChunk& chunk, int array, Encoding encoding,
-                             std::optional<uint32_t> worker) {
+std::optional<grpc::ByteBuffer> PullMessage(Shard* shard, StoredChunk& chunk, int array,
+                                            Encoding encoding, std::optional<uint32_t> worker) {
   absl::ReaderMutexLock lock(&chunk.mutex);
+  if (worker.has_value() && !shard->IsConfirmed(chunk.info().id)) return std::nullopt;
   if (array == 0 && worker.has_value()) chunk.sent().Note(*worker);
   const ChunkClock& clock = chunk.clock();
   const absl::Span<const float> values =

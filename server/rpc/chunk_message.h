@@ -2,6 +2,7 @@
 #define EVENSHARD_SERVER_RPC_CHUNK_MESSAGE_H_
 
 #include <cstdint>
+#include <optional>
 #include <vector>
 
 #include "grpcpp/support/byte_buffer.h"
@@ -24,9 +25,9 @@ grpc::ByteBuffer ReplyMessage(Shard* shard, WorkerSession* session,
 
 // Returns the ParameterChunk message of a Pull, with a copy of an array of the chunk's state as it
 // is now, and counts it. It has no data if the chunk has no such array. `worker`: the rank that the
-// pull names (SentParameters).
-grpc::ByteBuffer PullMessage(Shard* shard, StoredChunk& chunk, int array, Encoding encoding,
-                             std::optional<uint32_t> worker);
+// pull names (SentParameters). A worker gets nothing that is not confirmed (UpdatePolicy): nullopt.
+std::optional<grpc::ByteBuffer> PullMessage(Shard* shard, StoredChunk& chunk, int array,
+                                            Encoding encoding, std::optional<uint32_t> worker);
 
 // Returns such a message for a Snapshot of exchange k, with the parameters. Parameters with an
 // owner are borrowed where they need not be encoded, others are copied.

@@ -13,6 +13,9 @@
 namespace evenshard {
 namespace {
 
+// Between two looks at a chunk of which the newest update is on its way to the replica.
+constexpr absl::Duration kUnconfirmedPause = absl::Milliseconds(1);
+
 // Returns OK if the shard can answer a PullRequest or a SnapshotRequest.
 template <typename Request>
 absl::Status Check(const Shard& shard, const Request& request) {
@@ -40,8 +43,15 @@ class AllChunks final : public ChunkSource {
 
   absl::StatusOr<Next> TakeNext() override {
     if (next_ == shard_->store().chunks().size()) return Next{.is_end = true};
-    return Next{.message = PullMessage(shard_.get(), shard_->store().chunks()[next_++], array_,
-                                       encoding_, worker_)};
+    Next next{.message = PullMessage(shard_.get(), shard_->store().chunks()[next_], array_,
+                                     encoding_, worker_),
+              .pause = kUnconfirmedPause};
+    // Once the slot is another process's, nothing is left that waits for a confirmation.
+    if (worker_.has_value()) {
+      RETURN_IF_ERROR(shard_->failure());
+    }
+    if (next.message.has_value()) ++next_;
+    return next;
   }
 
  private:

@@ -6,6 +6,7 @@
 #include <optional>
 
 #include "absl/status/statusor.h"
+#include "absl/time/time.h"
 #include "grpcpp/support/byte_buffer.h"
 #include "proto/parameter_server.pb.h"
 #include "server/shard/shard.h"
@@ -19,17 +20,18 @@ class ChunkSource {
 
   struct Next {
     std::optional<grpc::ByteBuffer> message = {};
-    // If there is no message: whether the source is at its end. Otherwise there is none yet, and
-    // the source says when to ask again.
+    // If there is no message: whether the source is at its end.
     bool is_end = false;
+    // Otherwise there is none yet: when to ask again, or the source calls.
+    absl::Duration pause = absl::InfiniteDuration();
   };
   // Returns the next message. An error ends the RPC.
   virtual absl::StatusOr<Next> TakeNext() = 0;
 };
 
 // Returns the chunks of a Pull: all of the shard, in the order of their ids, each as it is when its
-// turn comes. Errors: UNAVAILABLE if the process may not be primary; FAILED_PRECONDITION for
-// another plan; INVALID_ARGUMENT for an encoding that does not exist.
+// turn comes, and for a worker confirmed. Errors: UNAVAILABLE if the process may not be primary;
+// FAILED_PRECONDITION for another plan; INVALID_ARGUMENT for an encoding that does not exist.
 absl::StatusOr<std::unique_ptr<ChunkSource>> PullSource(std::shared_ptr<Shard> shard,
                                                         const PullRequest& request);
 

@@ -68,17 +68,18 @@ void PullStream::Advance() {
       return;
     }
     if (next->is_end) return End(grpc::Status::OK);
-    if (Wait()) return;
+    if (Wait(next->pause)) return;
   }
 }
 
-bool PullStream::Wait() {
+bool PullStream::Wait(absl::Duration pause) {
   {
     absl::MutexLock lock(&mutex_);
     if (std::exchange(is_woken_, false)) return false;
     write_began_ = kNever;
     if (!is_cancelled_) {
       state_ = State::kWaits;
+      if (pause != absl::InfiniteDuration()) SetAlarm(pause);
       return true;
     }
   }
@@ -88,8 +89,12 @@ bool PullStream::Wait() {
 
 void PullStream::Wake() {
   absl::MutexLock lock(&mutex_);
+  SetAlarm(absl::ZeroDuration());
+}
+
+void PullStream::SetAlarm(absl::Duration from_now) {
   alarm_ = std::make_unique<grpc::Alarm>();  // the last one's callback may still be running
-  alarm_->Set(absl::ToChronoTime(absl::UnixEpoch()), [waiting = weak_from_this()](bool) {
+  alarm_->Set(absl::ToChronoTime(absl::Now() + from_now), [waiting = weak_from_this()](bool) {
     if (const auto pull = waiting.lock(); pull != nullptr) pull->GoOn();
   });
 }

@@ -96,10 +96,11 @@ class PullStream final : public grpc::ServerWriteReactor<grpc::ByteBuffer>,
   void Advance();
   // Has GoOn called soon, in a thread of gRPC's, because the source's caller holds locks.
   void Wake();
+  void SetAlarm(absl::Duration from_now) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // Asks the source again, if the stream has waited for it.
   void GoOn();
-  // Begins to wait for the source. Returns false if it has called meanwhile.
-  bool Wait();
+  // Begins to wait for the source, `pause` at most. Returns false if it has called meanwhile.
+  bool Wait(absl::Duration pause);
   // REQUIRES: kBusy.
   void End(const grpc::Status& status);
 

@@ -1,6 +1,5 @@
 #include "server/session/mean_table.h"
 
-#include "absl/algorithm/container.h"
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "common/base/status_macros.h"
@@ -13,10 +12,10 @@ std::string Elements(int count) { return count == 0 ? "no value" : absl::StrCat(
 
 }  // namespace
 
-absl::Status MeanTable::CheckMayCome(absl::Span<const uint32_t> ranks) const {
-  const std::vector<uint32_t> left = membership_.HaveLeft();
+absl::Status MeanTable::CheckMayCome(absl::Span<const uint32_t> ranks,
+                                     const std::set<uint32_t>& have_finished) const {
   for (const uint32_t rank : ranks) {
-    if (!absl::c_linear_search(left, rank)) continue;
+    if (!have_finished.contains(rank)) continue;
     return absl::FailedPreconditionError(
         absl::StrCat(membership_.Describe(rank),
                      " has finished, and takes no part in a mean any more; allowed: "
@@ -47,7 +46,8 @@ std::set<uint32_t> MeanTable::Waiting(uint64_t iteration) const {
 }
 
 absl::StatusOr<MeanResponse> MeanTable::Ask(const MeanRequest& request,
-                                            const std::vector<uint32_t>& ranks) {
+                                            const std::vector<uint32_t>& ranks,
+                                            const std::set<uint32_t>& have_finished) {
   if (request.value_size() > kMaxElements) {
     return absl::InvalidArgumentError(absl::StrCat("the mean is asked of ", request.value_size(),
                                                    " values; allowed: at most ", kMaxElements));
@@ -94,7 +94,7 @@ absl::StatusOr<MeanResponse> MeanTable::Ask(const MeanRequest& request,
       if (!entry.values.contains(rank)) response.add_missing(rank);
     }
     if (response.missing_size() > 0) {
-      RETURN_IF_ERROR(CheckMayCome(response.missing()));
+      RETURN_IF_ERROR(CheckMayCome(response.missing(), have_finished));
       return response;
     }
     entry.mean.emplace(entry.elements, 0);

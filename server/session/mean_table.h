@@ -38,9 +38,10 @@ class MeanTable {
   // added in their order and divided by their number; or which are missing. Once a mean is there it
   // stays, whoever asks. Errors: INVALID_ARGUMENT for a value of too many elements or too long a
   // place; FAILED_PRECONDITION for a point before all that are kept, and if another worker is at
-  // another place of its program at this point, has a value of another size, or is missing because
-  // it has finished.
-  absl::StatusOr<MeanResponse> Ask(const MeanRequest& request, const std::vector<uint32_t>& ranks);
+  // another place of its program at this point, has a value of another size, or is missing and one
+  // of those that `have_finished`.
+  absl::StatusOr<MeanResponse> Ask(const MeanRequest& request, const std::vector<uint32_t>& ranks,
+                                   const std::set<uint32_t>& have_finished);
 
   // The workers that wait in a mean before this iteration for one that gave it no value, and where
   // they do: "worker 0 at train.py:40". Empty if nobody does.
@@ -66,7 +67,8 @@ class MeanTable {
   };
 
   // Errors: FAILED_PRECONDITION if one of these workers has finished.
-  absl::Status CheckMayCome(absl::Span<const uint32_t> ranks) const;
+  absl::Status CheckMayCome(absl::Span<const uint32_t> ranks,
+                            const std::set<uint32_t>& have_finished) const;
 
   const Membership& membership_;
   mutable absl::Mutex mutex_;

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -154,6 +155,7 @@ class Shard {
   // See UpdatePolicy::RepliesMayBorrow.
   bool RepliesMayBorrow() const { return policy_->RepliesMayBorrow(); }
   // See UpdatePolicy. REQUIRES: the shard owns the chunk.
+  bool IsConfirmed(uint32_t chunk) const { return policy_->IsConfirmed(store_->IndexOf(chunk)); }
   bool MayReply(uint32_t chunk) const { return policy_->MayReply(store_->IndexOf(chunk)); }
   void Defer(uint32_t chunk, DueReply reply) {
     policy_->Defer(store_->IndexOf(chunk), std::move(reply));
@@ -203,6 +205,8 @@ class Shard {
   absl::Status CheckAsks(uint32_t worker, uint64_t incarnation, absl::string_view what) const;
   // The same for one that gives the others something, also when it has finished.
   absl::Status CheckGives(uint32_t worker, uint64_t incarnation, absl::string_view what) const;
+  // The workers that have finished, here or while another process was primary of the slot.
+  std::set<uint32_t> HaveFinished() const;
   // Errors: those of RegisteredStates::Keep; INVALID_ARGUMENT to another slot than 0.
   absl::Status Keep(uint32_t worker, const RegisteredState& state);
 

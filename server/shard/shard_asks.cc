@@ -41,8 +41,19 @@ absl::StatusOr<MeanResponse> Shard::Mean(const MeanRequest& request) {
     response.set_waits(means_.WaitsFor(request.worker(), request.iteration()));
     return response;
   }
+  const std::set<uint32_t> have_finished = HaveFinished();
   absl::MutexLock lock(&view_mutex_);
-  return means_.Ask(request, worker_sets_->WaitedRanks(request.iteration()));
+  return means_.Ask(request, worker_sets_->WaitedRanks(request.iteration()), have_finished);
+}
+
+std::set<uint32_t> Shard::HaveFinished() const {
+  const std::vector<uint32_t> left = membership_.HaveLeft();
+  std::set<uint32_t> have_finished(left.begin(), left.end());
+  absl::MutexLock lock(&view_mutex_);
+  for (size_t rank = 0; rank < ranks_.size(); ++rank) {
+    if (ranks_[rank].has_finished) have_finished.insert(rank);
+  }
+  return have_finished;
 }
 
 absl::Status Shard::KeepState(const KeepStateRequest& request) {
@@ -69,9 +80,9 @@ absl::StatusOr<TakeStateResponse> Shard::TakeState(const TakeStateRequest& reque
   // One that waits for a mean waits for this worker, and one that has finished has given what it
   // had.
   const std::set<uint32_t> waiting = means_.Waiting(request.iteration());
-  const std::vector<uint32_t> left = membership_.HaveLeft();
+  const std::set<uint32_t> have_finished = HaveFinished();
   std::erase_if(may_give, [&](uint32_t rank) {
-    return waiting.contains(rank) || absl::c_linear_search(left, rank);
+    return waiting.contains(rank) || have_finished.contains(rank);
   });
   const absl::StatusOr<std::optional<StatesByName>> taken =
       store_->registered_states().Take(request.worker(), request.iteration(), may_give);
@@ -97,15 +108,11 @@ absl::StatusOr<AskWorkerStateResponse> Shard::AskWorkerState(const AskWorkerStat
     state_requests_.Received(request.worker());
     return AskWorkerStateResponse();
   }
-  const std::vector<uint32_t> left = membership_.HaveLeft();
-  std::set<uint32_t> have_finished(left.begin(), left.end());
+  const std::set<uint32_t> have_finished = HaveFinished();
   std::vector<uint32_t> ranks;
   {
     absl::MutexLock lock(&view_mutex_);
     ranks = worker_sets_->WaitedRanks(request.iteration());
-    for (size_t rank = 0; rank < ranks_.size(); ++rank) {
-      if (ranks_[rank].has_finished) have_finished.insert(rank);
-    }
   }
   if (const auto sender = state_requests_.SenderOf(request.ticket());
       sender.has_value() && !CheckGives(sender->worker, sender->incarnation, kWorkerState).ok()) {

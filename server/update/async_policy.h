@@ -37,6 +37,7 @@ class AsyncPolicy final : public UpdatePolicy {
   // Another worker's push may update the chunk at any time.
   bool RepliesMayBorrow() const override { return false; }
   // Updates that may be lost are other workers', who repeat them.
+  bool IsConfirmed(int) const override { return true; }
   bool MayReply(int) const override { return true; }
   void Defer(int, DueReply) override {}
   std::vector<Pending> PendingUpdates() const override;

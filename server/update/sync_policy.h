@@ -52,7 +52,8 @@ class SyncPolicy final : public UpdatePolicy {
   // any more has lost its session, and what it still receives counts for nothing.
   bool RepliesMayBorrow() const override { return quorum_ == nullptr; }
   // Under QUORUM an update that this worker has no part in may follow before the reply is made.
-  bool MayReply(int index) const override;
+  bool IsConfirmed(int index) const override;
+  bool MayReply(int index) const override { return quorum_ == nullptr || IsConfirmed(index); }
   void Defer(int index, DueReply reply) override;
   std::vector<Pending> PendingUpdates() const override;
   void FillStats(ShardStats* stats) const override {

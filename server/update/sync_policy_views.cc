@@ -63,10 +63,10 @@ void SyncPolicy::Confirm(int index, uint64_t change) {
   SendReplies(gather.chunk->info().id, due);
 }
 
-bool SyncPolicy::MayReply(int index) const {
+bool SyncPolicy::IsConfirmed(int index) const {
   const Gather& gather = gathers_[index];
   gather.chunk->mutex.AssertReaderHeld();
-  return quorum_ == nullptr || !gather.unconfirmed.waits();
+  return !gather.unconfirmed.waits();
 }
 
 void SyncPolicy::Defer(int index, DueReply reply) {

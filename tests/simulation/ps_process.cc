@@ -319,6 +319,7 @@ absl::StatusOr<std::vector<PsProcess::Pulled>> PsProcess::Pull(int slot, uint32_
   std::vector<Pulled> pulled;
   for (StoredChunk& chunk : shard->store().chunks()) {
     absl::ReaderMutexLock lock(&chunk.mutex);
+    if (!shard->IsConfirmed(chunk.info().id)) return absl::UnavailableError("not confirmed yet");
     const auto parameters = chunk.parameters();
     chunk.sent().Note(rank);
     pulled.push_back({.chunk = chunk.info().id,

@@ -104,7 +104,7 @@ TEST_CASE_METHOD(Fixture, "a reply has the run's encoding, a Pull the one that w
   CHECK(reply.header.encoding == FLOAT16);
   CHECK(SegmentsSize(reply.data) == 4 * 2);
   grpc::ByteBuffer bytes =
-      PullMessage(shard.get(), shard->store().chunks()[0], /*array=*/0, FLOAT32, std::nullopt);
+      *PullMessage(shard.get(), shard->store().chunks()[0], /*array=*/0, FLOAT32, std::nullopt);
   const ReceivedMessage message(&bytes);
   std::string joined;
   for (const auto& segment : message.segments()) joined.append(segment.data(), segment.size());

@@ -1,6 +1,7 @@
 #include "server/session/mean_table.h"
 
 #include <catch2/catch.hpp>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -24,12 +25,12 @@ MeanRequest Request(uint32_t worker, std::vector<double> value, uint32_t number 
 
 struct Table {
   MeanResponse Ask(const MeanRequest& request) {
-    const absl::StatusOr<MeanResponse> response = means.Ask(request, ranks);
+    const absl::StatusOr<MeanResponse> response = means.Ask(request, ranks, have_finished);
     if (!response.ok()) FAIL(response.status().message());
     return *response;
   }
   std::string ErrorOf(const MeanRequest& request) {
-    const absl::StatusOr<MeanResponse> response = means.Ask(request, ranks);
+    const absl::StatusOr<MeanResponse> response = means.Ask(request, ranks, have_finished);
     return response.ok() ? "no error" : std::string(response.status().message());
   }
   static std::vector<double> Of(const MeanResponse& response) {
@@ -40,6 +41,7 @@ struct Table {
   Membership membership{3, absl::ZeroDuration(), &clock};
   MeanTable means{&membership};
   std::vector<uint32_t> ranks{0, 1, 2};
+  std::set<uint32_t> have_finished;
 };
 
 TEST_CASE("a mean is there when all workers have given a value, and for whoever asks again") {
@@ -106,6 +108,7 @@ TEST_CASE("workers at different lines, with other sizes, or that have finished a
              Contains("4097 values; allowed: at most 4096"));
   REQUIRE(table.membership.Join(2, 5, "here").ok());
   REQUIRE(table.membership.Leave(2, 5, /*failed=*/false).ok());
+  table.have_finished = {2};
   CHECK_THAT(table.ErrorOf(Request(0, {1})),
              Contains("worker 2 (here, left") && Contains("has finished, and takes no part"));
 }

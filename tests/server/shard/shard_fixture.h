@@ -58,7 +58,9 @@ class ShardFixture {
     REQUIRE(parsed.ok());
     config = std::make_unique<PlannedConfig>(*std::move(parsed));
     absl::StatusOr<std::unique_ptr<Shard>> created = Shard::Create(
-        {.config = config.get(), .clock = &clock, .holds_roles = [this] { return holds_roles; }});
+        {.config = config.get(), .clock = &clock, .observers = observers, .holds_roles = [this] {
+           return holds_roles;
+         }});
     REQUIRE(created.ok());
     shard = *std::move(created);
     shard->OnEnd([this](const absl::Status& status) {
@@ -146,8 +148,9 @@ class ShardFixture {
   size_t Replies(int rank) const { return sinks[rank]->replies.size(); }
 
   FakeClock clock;
-  bool holds_roles = true;  // see ViewLink::HoldsRoles
-  ShardCounters counters;   // for objects that a test makes besides the shard
+  bool holds_roles = true;                // see ViewLink::HoldsRoles
+  std::vector<ChunkObserver*> observers;  // of the shard that Start makes
+  ShardCounters counters;                 // for objects that a test makes besides the shard
   std::unique_ptr<PlannedConfig> config;
   std::vector<absl::Status> failures;
   std::vector<std::shared_ptr<WorkerSession>> sessions;  // by rank

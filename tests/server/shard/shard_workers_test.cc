@@ -325,6 +325,21 @@ TEST_CASE_METHOD(ShardFixture, "a mean does not wait for a worker that the run g
   CHECK(is_complete(0, 2));
 }
 
+TEST_CASE_METHOD(ShardFixture, "a mean is refused if a worker finished before this process came") {
+  Start(1, {"workers=2"});
+  View view;
+  view.set_number(1);
+  view.add_slot()->mutable_primary();
+  view.add_worker()->set_incarnation(Incarnation(0));
+  view.add_worker()->set_incarnation(Incarnation(1));
+  view.mutable_worker(1)->set_state(WorkerView::FINISHED);
+  REQUIRE(shard->Adopt(view).ok());
+  MeanRequest request;
+  request.set_incarnation(Incarnation(0));
+  CHECK_THAT(std::string(shard->Mean(request).status().message()),
+             Contains("worker 1 (never joined) has finished, and takes no part in a mean"));
+}
+
 TEST_CASE_METHOD(ShardFixture, "while nobody holds some slot, its workers are waited for") {
   Start(2);
   View view;

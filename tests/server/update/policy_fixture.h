@@ -136,6 +136,11 @@ class PolicyFixture {
                         sinks[rank]);
   }
 
+  bool IsConfirmed(int index = 0) {
+    absl::MutexLock lock(&store->chunks()[index].mutex);
+    return policy->IsConfirmed(index);
+  }
+
   // Asks for the parameters after an iteration (GradientChunk.onlooks).
   absl::Status Onlook(int rank, uint64_t iteration, int index = 0) {
     const GradientHeader header{.worker = static_cast<uint32_t>(rank),

@@ -219,10 +219,12 @@ TEST_CASE_METHOD(PolicyFixture, "replies wait until the change is confirmed") {
   observer.keeps_replies = true;
   for (const int rank : {0, 1}) CHECK(Push(rank, 0, 1).ok());
   CHECK(Iteration() == 1);
+  CHECK_FALSE(IsConfirmed());
   CHECK(Replies(0) == 0);
   CHECK(Push(1, 0, 1).ok());  // repeated: it waits too
   CHECK(Replies(1) == 0);
   policy->Confirm(0, 1);
+  CHECK(IsConfirmed());
   CHECK(Replies(0) == 1);
   CHECK(Replies(1) == 2);
   CHECK(Push(1, 0, 1).ok());
