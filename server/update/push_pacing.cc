@@ -43,11 +43,12 @@ void PushPacing::Pushed(uint32_t worker, int64_t bytes) {
   moved_at_ = now;
 }
 
-void PushPacing::Restart(const std::vector<uint32_t>& workers) {
+void PushPacing::Restart(const std::vector<std::optional<int64_t>>& pushed) {
   absl::MutexLock lock(&mutex_);
-  for (auto& pushed : pushed_) pushed = std::numeric_limits<int64_t>::max() / 2;
-  for (const uint32_t worker : workers) pushed_[worker] = 0;
-  floor_ = 0;
+  for (size_t rank = 0; rank < pushed_.size(); ++rank) {
+    pushed_[rank] = pushed[rank].value_or(std::numeric_limits<int64_t>::max() / 2);
+  }
+  floor_ = Least();
   moved_at_ = absl::ToUnixNanos(clock_->Now());
 }
 

@@ -3,6 +3,7 @@
 
 #include <atomic>
 #include <cstdint>
+#include <optional>
 #include <vector>
 
 #include "absl/synchronization/mutex.h"
@@ -31,8 +32,9 @@ class PushPacing {
   // Counts `bytes` more as pushed by the worker. All workers push equally many in the end.
   void Pushed(uint32_t worker, int64_t bytes);
 
-  // Begins anew with the ranks in `workers`; the others no longer count.
-  void Restart(const std::vector<uint32_t>& workers);
+  // Begins anew with what each rank has pushed, from a place that is the same for all; a rank
+  // without a number no longer counts.
+  void Restart(const std::vector<std::optional<int64_t>>& pushed);
 
   // Returns for how long not to read from the worker before calling Wait again, or zero if the
   // worker may be read.

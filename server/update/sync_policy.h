@@ -146,6 +146,9 @@ class SyncPolicy final : public UpdatePolicy {
   // Sets the chunk's view, and counts anew which pushes the update waits for.
   void SetView(Gather& gather, std::shared_ptr<const PolicyView> view)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(gather.chunk->mutex);
+  // Tells the pacing where workers are, as a view may come in the middle of an iteration, and a
+  // worker may count from a later one on. REQUIRES: no chunk is at an earlier iteration.
+  void RestartPacing(const WorkerSets& worker_sets, uint64_t least_iteration);
 
   // Constant after construction.
   const int workers_;

@@ -32,11 +32,35 @@ absl::StatusOr<SlotPosition> SyncPolicy::Adopt(const PolicyView& view) {
     position.assignments = std::max(position.assignments, gather.chunk->clock().assignments);
   }
   if (quorum_ != nullptr) quorum_->Adopt(view, position.least_iteration);
-  pacing_.Restart(view.worker_sets->At(std::numeric_limits<uint64_t>::max() - 1));
+  RestartPacing(*view.worker_sets, position.least_iteration);
   for (size_t index = 0; index < gathers_.size(); ++index) {
     RETURN_IF_ERROR(Resume(static_cast<int>(index)));
   }
   return position;
+}
+
+void SyncPolicy::RestartPacing(const WorkerSets& worker_sets, uint64_t least_iteration) {
+  // Chunks are an iteration apart, and a worker that joins begins some iterations later.
+  constexpr uint64_t kFurthest = 1000;
+  if (gathers_.empty()) return;
+  const std::vector<uint32_t>& ranks = worker_sets.At(std::numeric_limits<uint64_t>::max() - 1);
+  std::vector<uint64_t> first(workers_, least_iteration);  // at which the rank counts
+  std::vector<std::optional<int64_t>> pushed(workers_);
+  for (const uint32_t rank : ranks) {
+    const uint64_t latest = least_iteration + kFurthest;
+    while (first[rank] < latest && !worker_sets.Contains(rank, first[rank])) ++first[rank];
+    pushed[rank] = 0;
+  }
+  for (const Gather& gather : gathers_) {
+    const int64_t bytes = gather.chunk->info().size * sizeof(float);
+    absl::ReaderMutexLock lock(&gather.chunk->mutex);
+    for (const uint32_t rank : ranks) {
+      const uint64_t next = gather.chunk->clock().iteration + (gather.pushed[rank].here ? 1 : 0);
+      const uint64_t ahead = std::max(next, first[rank]) - least_iteration;
+      *pushed[rank] += static_cast<int64_t>(std::min(ahead, kFurthest)) * bytes;
+    }
+  }
+  pacing_.Restart(pushed);
 }
 
 absl::Status SyncPolicy::Resume(int index) {

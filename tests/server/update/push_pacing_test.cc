@@ -1,6 +1,7 @@
 #include "server/update/push_pacing.h"
 
 #include <catch2/catch.hpp>
+#include <optional>
 #include <thread>
 #include <vector>
 
@@ -74,9 +75,9 @@ TEST_CASE_METHOD(Fixture, "who counts no more is waited for by nobody, and the o
   PushInStep(20);
   for (const int worker : {0, 1}) pacing.Pushed(worker, 500);
   CHECK(pacing.Wait(0) > absl::ZeroDuration());  // worker 2 is behind
-  pacing.Restart({0, 1});
+  pacing.Restart({10, 0, std::nullopt});
   CHECK(pacing.Wait(0) == absl::ZeroDuration());
-  pacing.Pushed(0, kLead + 10);
+  pacing.Pushed(0, kLead);
   CHECK(pacing.Wait(0) > absl::ZeroDuration());  // now it is worker 1
   pacing.Pushed(1, 10);
   CHECK(pacing.Wait(0) == absl::ZeroDuration());

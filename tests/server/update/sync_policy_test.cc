@@ -41,6 +41,30 @@ TEST_CASE_METHOD(PolicyFixture, "a push that was counted stays so in the next vi
   CHECK(Replies(0) == 1);
 }
 
+TEST_CASE_METHOD(PolicyFixture, "a view does not change who is ahead of others") {
+  Start(2, {"limits.lead_bytes=0"});
+  for (const int index : {0, 1}) CHECK(Push(0, 0, 1, index).ok());
+  Adopt({{0, {0, 1}}});
+  CHECK(Push(1, 0, 1).ok());
+  CHECK(policy->PushWait(1) == absl::ZeroDuration());  // it is still a chunk behind
+  CHECK(policy->PushWait(0) > absl::ZeroDuration());
+  CHECK(Push(1, 0, 1, 1).ok());
+  CHECK(policy->PushWait(0) == absl::ZeroDuration());
+}
+
+TEST_CASE_METHOD(PolicyFixture, "nobody is ahead of a worker that joins because of that") {
+  Start(3, {"limits.lead_bytes=0"});
+  Adopt({{0, {0, 1}}, {2, {0, 1, 2}}});
+  for (const uint64_t iteration : {0, 1}) {
+    for (const int index : {0, 1}) {
+      for (const int rank : {0, 1}) CHECK(Push(rank, iteration, 1, index).ok());
+    }
+  }
+  CHECK(Iteration() == 2);
+  for (const int rank : {0, 1, 2}) CHECK(Push(rank, 2, 1).ok());
+  for (const int rank : {0, 1, 2}) CHECK(policy->PushWait(rank) == absl::ZeroDuration());
+}
+
 TEST_CASE_METHOD(PolicyFixture, "an update that only a lost worker held up is made without it") {
   const bool deterministic = GENERATE(false, true);
   Start(3, {deterministic ? "update.deterministic=true" : "update.deterministic=false"});
