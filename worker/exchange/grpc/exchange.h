@@ -122,7 +122,7 @@ class Exchange final : public ProgramExchange {
   // Calls `take` for every chunk that has the array (StoredChunk::array), from several threads at
   // the same time, with its values as float32. Under SYNC, between iterations, all are of this
   // moment, since no other worker can go on. Blocks. Errors, which do not end the exchange: those
-  // of Pull; FAILED_PRECONDITION if an iteration has begun; UNAVAILABLE if a chunk is at another
+  // of Pull; FAILED_PRECONDITION if an iteration has begun; ABORTED if a chunk is at another
   // iteration than this worker.
   absl::Status PullState(
       int array,
