@@ -22,7 +22,7 @@ class ChunkSource {
     std::optional<grpc::ByteBuffer> message = {};
     // If there is no message: whether the source is at its end.
     bool is_end = false;
-    // Otherwise there is none yet: when to ask again, or the source calls.
+    // If there is none yet: after how long to ask again, unless the source calls before.
     absl::Duration pause = absl::InfiniteDuration();
   };
   // Returns the next message. An error ends the RPC.

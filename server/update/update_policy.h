@@ -117,9 +117,9 @@ class UpdatePolicy {
   // chunk can come before every worker has received the reply to its last push of that chunk.
   virtual bool RepliesMayBorrow() const = 0;
 
-  // Returns whether nothing of the chunk can be lost with this process that a worker may not go on
-  // from after that. Always under ASYNC, where the others repeat their updates. REQUIRES: the
-  // chunk's lock is held.
+  // Returns whether a worker may go on from the chunk as it is, also if this process is lost: all
+  // its changes are confirmed (Confirm), or the policy is ASYNC, where the others repeat theirs.
+  // REQUIRES: the chunk's lock is held.
   virtual bool IsConfirmed(int index) const = 0;
   // Returns whether a reply may show the chunk as it is: it may not if that can still be lost with
   // this process, and the worker's own push does not depend on it. Then the caller has the reply
