@@ -163,7 +163,7 @@ class LocalSteps(OfTheScript):
         self._note_step()
         self._count(0)
 
-    def _refuse_load(self):
+    def _refuse_load(self, _):
         raise errors.FailedPrecondition(
             "load_state_dict: the shards would take what is loaded for something that was trained;"
             " allowed: before evenshard.LocalSteps is made, and after close()"

@@ -173,7 +173,7 @@ class Optimizer(Training, torch.optim.Optimizer):
         self._exchange = ModelExchange(self._handle, self._tensors)
 
         def assign_given_state():
-            self._assignments = Assignments(self._exchange)
+            self._assignments = Assignments(self._exchange, self._check_parameters)
             if optimizer is not None and not _state_dict.is_trivial(optimizer):
                 self._require_state("optimizer, which has stepped before")
                 self._assign_state(optimizer.state_dict())

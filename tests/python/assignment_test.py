@@ -498,6 +498,15 @@ class AssignmentTest(unittest.TestCase):
         def another_shape(_, model, __):
             model[0].bias.data = torch.zeros(1)
 
+        def another_parameter(_, model, __):
+            model[0].bias = nn.Parameter(torch.zeros(130))
+
+        def loaded(_, model, __):
+            saved = model.state_dict()
+            # As by assign=True, which PyTorch has since 2.1.
+            saved._metadata[""]["assign_to_params_buffers"] = True
+            model.load_state_dict(saved)
+
         def plain_assign(script):
             with script.assign(script.optimizer(_model())):
                 pass
@@ -546,6 +555,8 @@ class AssignmentTest(unittest.TestCase):
             (within(a_step), r"backward\(\) or step\(\): in `with optimizer.assign"),
             (within(a_state), r"load_state_dict\(\): in `with optimizer.assign"),
             (within(another_shape), r"0.bias: was replaced .* allowed: .* shape \(130,\)"),
+            (within(another_parameter), "0.bias: was replaced since evenshard.Optimizer was made"),
+            (within(loaded), "load_state_dict: with assign=True, whose parameters nobody"),
             (in_the_middle, "have been pushed; allowed: before backward"),
             (by_data, "0.weight: was changed by the script before an assignment"),
             (by_a_reference, r"live at the shards; allowed: state_dict\(\)"),

@@ -1,14 +1,19 @@
 """The likeliest first mistakes, each of which gets a sentence; threads; and cells of notebooks."""
 
+import functools
+import inspect
+import itertools
 import tempfile
 import threading
 import unittest
 
 from tests.python import fixture
-from tests.python.script import Script, outcomes_of
+from tests.python.script import Script, outcomes_of, reference_of
 
 torch = fixture.torch
 if torch is not None:
+    import torch.nn.utils.parametrize
+    import torch.nn.utils.prune
     from torch import nn
 
     import evenshard
@@ -76,6 +81,15 @@ def _texts():
     return texts
 
 
+def _each_kind():
+    """Functions of a model that make something that trains it."""
+    return (
+        lambda model: evenshard.Optimizer(model, optimizer=_sgd(model)),
+        lambda model: evenshard.DistributedOptimizer(_sgd(model), model),
+        lambda model: evenshard.LocalSteps(model, _sgd(model), steps=2),
+    )
+
+
 def _move(change, make):
     def train(script):
         model = _model()
@@ -100,16 +114,61 @@ class FirstMistakesTest(unittest.TestCase):
         def double(model):
             model.double()
             model.forward = lambda x: nn.Sequential.forward(model, x.double()).float()
-        for make in (
-            lambda model: evenshard.Optimizer(model, optimizer=_sgd(model)),
-            lambda model: evenshard.DistributedOptimizer(_sgd(model), model),
-            lambda model: evenshard.LocalSteps(model, _sgd(model), steps=2),
-        ):
+        for make in _each_kind():
             for end in outcomes_of(_move(double, make), "SEQUENTIAL", 1):
                 self.assertRegex(
                     end.error or "", "0.weight: is torch.float64 on cpu now, and was torch.float32"
                     " on cpu when evenshard.(Optimizer|DistributedOptimizer|LocalSteps) was made"
                 )
+
+    def test_parameters_that_are_replaced_after_the_optimizer_was_made(self):
+        def one(model):
+            model[2].weight = nn.Parameter(model[2].weight.detach() + 1)
+
+        def all_of_them(model):
+            saved = {key: value.clone() for key, value in model.state_dict().items()}
+            model.load_state_dict(saved, assign=True)
+
+        changes = [(one, "2.weight"), (lambda model: nn.utils.weight_norm(model[2]), "2.weight")]
+        if "assign" in inspect.signature(nn.Module.load_state_dict).parameters:
+            changes.append((all_of_them, "0.weight|load_state_dict: "))
+        for schedule, make in itertools.chain(
+            itertools.product(["SEQUENTIAL"], _each_kind()),
+            [("FULL", _each_kind()[0])],  # the others do not have it
+        ):
+            for change, name in changes:
+                with self.subTest(f"{schedule}, {name}"):
+                    for end in outcomes_of(_move(change, make), schedule, 1):
+                        self.assertEqual(end.kind, "FailedPrecondition")
+                        self.assertRegex(end.error, f"^({name}).*(was replaced|at the shards|take)")
+
+    def test_parameters_that_only_move_are_trained(self):
+        def train(change, script):
+            model = _model()
+            optimizer = script.optimizer(model)
+            for step in range(4):
+                if step == 2:
+                    change(model)
+                optimizer.zero_grad()
+                _loss(model, 0, step).backward()
+                optimizer.step()
+            return [parameter.detach() for parameter in model.parameters()]
+
+        def not_used(model):
+            model[2] = nn.Identity()
+
+        for schedule, change in itertools.product(("SEQUENTIAL", "FULL"), (
+            lambda model: nn.utils.prune.l1_unstructured(model[2], "weight", 0.5),
+            lambda model: nn.utils.parametrize.register_parametrization(model[2], "weight",
+                                                                        nn.Tanh()),
+            not_used,
+        )):
+            habit = functools.partial(train, change)
+            expected = reference_of(habit, 1)
+            for end in outcomes_of(habit, schedule, 1):
+                self.assertIsNone(end.error, end.trace)
+                for found, value in zip(end.value, expected):
+                    torch.testing.assert_close(found, value)
 
 
 def _two_threads(act):

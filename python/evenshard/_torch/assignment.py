@@ -7,7 +7,7 @@ no iteration of training. All ranks take part in it.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 import torch
 
@@ -26,8 +26,10 @@ class Assignments:
     iteration is lost, and only a script that is started again comes to that again.
     """
 
-    def __init__(self, exchange: ModelExchange):
+    def __init__(self, exchange: ModelExchange, check: Callable[[], None]):
+        """check: raises if what the script has left behind cannot be taken."""
         self._exchange = exchange
+        self._check = check
         self._is_restarted = False  # iterations lie behind, and it has begun none
         self._done = 0  # assignments of the script that the run has behind it
         self._has_first = False  # before the first iteration
@@ -64,6 +66,7 @@ class Assignments:
             try:
                 with torch.no_grad():
                     yield
+                self._check()
                 changed = self._changed() if exchange.handle.rank == 0 else {}
             except BaseException:
                 exchange.take_all()
@@ -79,13 +82,19 @@ class Assignments:
                 f"{what}: in `with optimizer.assign():`, allowed: before and after it"
             )
 
-    def check_load(self) -> None:
-        """Before load_state_dict() of the model. Errors: FailedPrecondition out of the context."""
+    def check_load(self, replaces: bool) -> None:
+        """Before load_state_dict() of the model, which `replaces` the parameters or only their
+        values. Errors: FailedPrecondition out of the context, and if it replaces them."""
         if not self._is_open:
             raise errors.FailedPrecondition(
                 "load_state_dict: the model's parameters live at the shards, and the next step"
                 " would replace what is loaded; allowed: in `with optimizer.assign():`, before"
                 " evenshard.Optimizer is made, and after close()"
+            )
+        if replaces:
+            raise errors.FailedPrecondition(
+                "load_state_dict: with assign=True, whose parameters nobody would train; allowed:"
+                " without it"
             )
 
     def state(self, arrays: Sequence[Mapping[int, torch.Tensor]], steps: list[int]) -> None:

@@ -15,6 +15,7 @@ from evenshard import _environment, _exit, errors
 from evenshard._handle import Declared, Handle, Statistics
 from evenshard._torch import model as _model
 from evenshard._torch.gradient_hooks import on_gradient
+from evenshard._torch.kept_parameters import KeptParameters
 from evenshard._torch.model_exchange import ModelExchange
 from evenshard._torch.own_changes import OwnChanges
 from evenshard._torch.parameter_reads import Hook
@@ -60,6 +61,7 @@ class Training:
         # The parameters that this optimizer trains, by their numbers.
         self._trained = [i for i, item in enumerate(self._tensors) if item.is_parameter]
         self._kinds = {i: _kind_of(self._tensors[i].tensor) for i in self._trained}
+        self._kept = KeptParameters(model, self._tensors)
         self._frozen = [(n, p) for n, p in model.named_parameters() if not p.requires_grad]
         self._is_accumulating = False
         self._uneven_ends = UnevenEnds()
@@ -96,11 +98,12 @@ class Training:
             self._hooks += self._own_changes.hooks
 
     def _watch_loads(self, check):
-        """Has `check()` called before load_state_dict() of the model, or of a part of it."""
+        """Has `check(replaces)` called before load_state_dict() of the model, or of a part of it:
+        whether it replaces parameters (assign=True)."""
         for module in self._model.modules():
             if isinstance(module, torch.jit.ScriptModule):
                 continue  # has no such hooks; what it has loaded is seen later
-            hook = Hook(lambda *_: check())
+            hook = Hook(_before_load, check)
             self._hooks.append(module._register_load_state_dict_pre_hook(hook))
 
     def _take_over(self, optimizer, refused, **replaced):
@@ -295,6 +298,7 @@ class Training:
     def _check_parameters(self):
         """Errors: FailedPrecondition if the run has not agreed on what is trained now, or the model
         was moved."""
+        self._kept.require(type(self).__name__)
         for i in self._trained:
             item = self._tensors[i]
             if _kind_of(item.tensor) != self._kinds[i]:
@@ -375,6 +379,11 @@ class Training:
         if self._exchange.is_begun:
             return f"{what} between backward() and step()"
         return f"{what} without a step()" if self.iteration == 0 else None
+
+
+def _before_load(check, _, __, metadata, *___):
+    """A hook of load_state_dict(), which says in `metadata` whether it replaces parameters."""
+    check(metadata.get("assign_to_params_buffers", False))
 
 
 def _kind_of(tensor):
