@@ -550,6 +550,18 @@ def momentum_that_changes_before_step(script):
     return _WITH_MOMENTUM(script, "between")[1]
 
 
+def a_change_of_what_is_under_way(script):
+    model = mlp()
+    optimizer = script.optimizer(model)
+    kept = list(model.parameters())
+    for step in range(_STEPS):
+        optimizer.zero_grad(set_to_none=True)
+        loss_of(script, model, step).backward()
+        optimizer.step()
+        for parameter in kept:
+            _clamp_data(parameter)
+
+
 def own_initialisation(script):
     model = mlp()
     optimizer = script.optimizer(model)
@@ -615,6 +627,8 @@ _REFUSED = [
     (_change_parameters(_clamp, before=True), SCHEDULES, "was changed by the script"),
     (_change_parameters(_clamp, between=True), SCHEDULES, "was changed by the script"),
     (_change_parameters(_clamp_data, after=True), SCHEDULES, "was changed by the script"),
+    (_change_parameters(_clamp_data, between=True), SCHEDULES, "was changed by the script"),
+    (a_change_of_what_is_under_way, ("FULL",), "was changed by the script while its next value"),
     (momentum_that_changes_before_step, _EARLY, "and other numbers when"),
     (_set_numbers(lambda p: torch.optim.SGD(p, 0.1, momentum=0.9), momentum=0.0), SCHEDULES,
      "momentum not from 0 or to 0"),

@@ -48,7 +48,9 @@ class ModelExchange:
         self._sizes = [item.tensor.numel() for item in tensors]
         self._push_elements = min(max(sum(self._sizes) // 8, _LEAST_ELEMENTS), _MOST_ELEMENTS)
         self._placement = _placement.place(handle, tensors)
-        self._unchanged = Unchanged(tensors, self._placement, self._watched())
+        self._unchanged = Unchanged(
+            tensors, self._placement, self._watched(), handle.pushes_early
+        )
         self._buffers = Buffers(handle, tensors, self._placement)
         # Of each parameter, where the model is given the new ones after finish(): autograd is to
         # notice at once that it must not use the old ones any more.

@@ -31,17 +31,24 @@ _memcmp.argtypes = [ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t]
 class Unchanged:
     """What the tensors of one model were when they were received or staged."""
 
-    def __init__(self, tensors: list[ModelTensor], placement, parameters: list[int]):
-        """Of `parameters` nobody but the exchange may change the values."""
+    def __init__(
+        self, tensors: list[ModelTensor], placement, parameters: list[int], is_early: bool
+    ):
+        """Of `parameters` nobody but the exchange may change the values. `is_early`: gradients
+        leave before step(), so that the script comes between begin() and check()."""
         self._tensors = tensors
         self._placement = placement
         self._parameters = parameters
         self._watched = set(parameters)
+        self._is_early = is_early
+        # Since begin(), if contents are compared, until the next values come.
+        self._checksums: dict[int, int] = {}
         self._states = [(0, 0)] * len(tensors)
         # Views of one tensor share its version.
         self._same_version = _on_one_storage([tensors[i].tensor for i in parameters], parameters)
         self._iterations = 0  # that have begun
         self.compares = False  # contents, in this iteration
+        self._is_under_way = False
 
     def received(self, numbers) -> None:
         """These have just been given to the model."""
@@ -52,13 +59,16 @@ class Unchanged:
     def under_way(self) -> None:
         """The next parameters have been asked for, and the model has the old ones until then."""
         self.received(self._parameters)
+        self._is_under_way = True
 
     def arrived(self, numbers) -> None:
         """Before these are given to the model. Errors: FailedPrecondition if the script has changed
         one since under_way(), by a reference that it keeps."""
         for i in numbers:
-            parameter = self._tensors[i].tensor
-            if i in self._watched and parameter._version != self._states[i][0]:
+            if i not in self._watched:
+                continue
+            is_seen = self._tensors[i].tensor._version != self._states[i][0]
+            if is_seen or (self._is_under_way and self._differs(i)):
                 self._refuse(i, "while its next value was under way")
 
     def begin(self, iteration: int) -> None:
@@ -66,6 +76,8 @@ class Unchanged:
         FailedPrecondition if the script has changed a parameter since it was received."""
         self.compares = compares_in(self._iterations)
         self._iterations += 1
+        self._is_under_way = False
+        self._checksums.clear()
         for i in self._parameters:
             parameter = self._tensors[i].tensor
             state = state_of(parameter)
@@ -73,6 +85,8 @@ class Unchanged:
                 if not same(parameter, self._placement.parameter(i)):
                     self._refuse(i, f"before iteration {iteration}")
                 self._states[i] = state
+            if self.compares and self._is_early:
+                self._checksums[i] = checksum(parameter)
 
     def require(self, when: str) -> None:
         """Errors: FailedPrecondition if the script has changed a parameter since it was received.
@@ -87,7 +101,7 @@ class Unchanged:
         Errors: FailedPrecondition if the script has changed one of them, or a parameter since
         begin()."""
         for i in self._parameters:
-            if state_of(self._tensors[i].tensor) != self._states[i]:
+            if state_of(self._tensors[i].tensor) != self._states[i] or self._differs(i):
                 self._refuse(i, "between backward() and step()")
         for i, (gradient, version, bits) in staged.items():
             item = self._tensors[i]
@@ -107,6 +121,9 @@ class Unchanged:
                     " process does; these functions would clip each worker's by itself. Other"
                     " changes are " + SEQUENTIAL_HINT
                 )
+
+    def _differs(self, i):
+        return i in self._checksums and checksum(self._tensors[i].tensor) != self._checksums[i]
 
     def _is_staged(self, i, gradient, bits):
         if bits is not None:
