@@ -124,7 +124,6 @@ class DistributedOptimizer(OfTheScript):
         else:
             self._join(place, rank, coordinator)
         self._sharing.append(self)
-        self._exchange.stepped.update(self._trained)
         self._continue()
         for each in self._sharing:
             each._watch()

@@ -453,6 +453,17 @@ def other_parameters_at_one_rank(script):
     _train(script, after=change)
 
 
+def an_optimizer_that_is_not_given(script):
+    model = _mlp()
+    optimizer = _distributed(script, _sgd(model[0].parameters()), model)
+    other = _sgd(model[2].parameters())
+    for step in range(_STEPS):
+        model.zero_grad()
+        _loss(script, model, step).backward()
+        optimizer.step()
+        other.step()
+
+
 def _other_parameters(change):
     """An optimizer of a part of the model gets more of it, or another one, while it trains."""
     def habit(script):
@@ -487,6 +498,7 @@ _REFUSED = [
     ),
     (a_copy_of_it, _SCHEDULES, "this is a copy of an evenshard.DistributedOptimizer"),
     (other_parameters_at_one_rank, _SCHEDULES, "2.weight: is not the same in all workers"),
+    (an_optimizer_that_is_not_given, _SCHEDULES, r"2\.\w+: is not the same.* each given to an"),
     (a_closure_that_computes_several_times, _SCHEDULES, "LBFGS computes gradients several times"),
     (parameters_of_another_model, _SCHEDULES, r"\(130, 6\) is not a parameter of the model"),
     (arguments_the_other_way_round, _SCHEDULES, "optimizer: is a Sequential, allowed: an opt"),

@@ -34,7 +34,6 @@ class GradientExchange(ModelExchange):
         super().__init__(handle, tensors)
         self._options = options
         self.compares_each = 0  # whether contents are compared in each iteration, if above 0
-        self.stepped: set[int] = set()  # the parameters that some optimizer steps
         # How many updates lie behind each mean that was received last; None until the worker has
         # joined. Where a worker that was started again goes on, a shard may have the next mean
         # already, so that it gets these from another worker.
@@ -48,7 +47,7 @@ class GradientExchange(ModelExchange):
         self.updates = {i: self.handle.updates(i) for i in self._numbers.values()}
 
     def begin(self, contributes: bool, numbers: ctypes.Array | None) -> None:
-        """Also errors: FailedPrecondition if the parameters that are stepped, or the options of the
+        """Also errors: FailedPrecondition if the parameters that are trained, or the options of the
         optimizers, are not the same in all workers, in the iterations in which contents are
         compared."""
         try:
@@ -67,7 +66,8 @@ class GradientExchange(ModelExchange):
                 f"{error.differing_state[len(_COMPARED):]}: is not the same in all workers;"
                 " allowed: changes that all make alike, such as a checkpoint that all of them load,"
                 " or that rank 0 loads before evenshard.DistributedOptimizer is made, and steps"
-                " that come of nothing but the gradients that were exchanged"
+                " that come of nothing but the gradients that were exchanged, by optimizers that"
+                " are each given to an evenshard.DistributedOptimizer"
             ) from error
 
     def _compared(self):
@@ -77,7 +77,7 @@ class GradientExchange(ModelExchange):
             self.compares_each or compares_in(self.handle.iteration)
         ):
             return {}
-        counted = sorted(self.stepped)
+        counted = sorted(self._numbers.values())
         size = -(-len(counted) // _MOST_COMPARED) or 1
         compared = {_OPTIONS: hashlib.sha256("\n".join(self._options()).encode()).hexdigest()[:16]}
         for begin in range(0, len(counted), size):
