@@ -65,11 +65,19 @@ def coordinator(given: str | None) -> str | None:
     return os.environ.get("EVENSHARD_COORDINATOR") if given is None else given
 
 
-def overrides(given: Iterable[str] | None) -> list[str]:
-    """Returns the fields of the config that are changed, each "FIELD=VALUE"."""
-    if given is not None:
-        return [given] if isinstance(given, str) else list(given)
-    return [line for line in os.environ.get("EVENSHARD_OVERRIDES", "").splitlines() if line.strip()]
+def overrides(given: Iterable[str] | None, config_given: str | os.PathLike | None) -> list[str]:
+    """Returns the fields of the config that are changed, each "FIELD=VALUE". The environment's
+    belong to its config, and those that are given come after them."""
+    own = [] if given is None else texts(given)
+    if given is not None and config_given is not None:
+        return own
+    lines = os.environ.get("EVENSHARD_OVERRIDES", "").splitlines()
+    return [line for line in lines if line.strip()] + own
+
+
+def texts(given: Iterable[str]) -> list[str]:
+    """Returns several texts, or the one that is given."""
+    return [given] if isinstance(given, str) else list(given)
 
 
 def continues(given: bool | None) -> bool:

@@ -1,10 +1,11 @@
 """What becomes of open workers when the program ends.
 
 A worker that is not closed leaves in `atexit`, so that the others learn at once why. After an
-exception that nobody caught it leaves with its text. Python does not say in `atexit` by which code
-the program ends, so that calls of sys.exit, exit and quit are noted, until a further step shows
-that the program goes on. A SystemExit that the script raises by itself is not seen. If the worker
-has not finished, or the run goes back meanwhile, the program ends with 1.
+exception that nobody caught it leaves with its text, which Python keeps in sys.last_value even if
+the script has replaced sys.excepthook. Python does not say in `atexit` by which code the program
+ends, so that calls of sys.exit, exit and quit are noted, until a further step shows that the
+program goes on. A SystemExit that the script raises by itself is not seen. If the worker has not
+finished, or the run goes back meanwhile, the program ends with 1.
 
 In IPython and notebooks an exception ends a cell and not the program, and no hook of Python is
 told. The shell shows it, and then the worker leaves: the others must not wait for a cell that
@@ -37,6 +38,7 @@ PACKAGE = os.path.dirname(os.path.abspath(__file__))
 _open: set = set()
 _uncaught: str | None = None
 _exception: BaseException | None = None  # that nobody caught
+_last_value: BaseException | None = None  # what sys.last_value was when the program went on
 _is_installed = False
 
 
@@ -44,6 +46,8 @@ def text_of(error: BaseException | None) -> str | None:
     """Returns the reason with which a worker leaves because of an exception, or None if it is no
     failure."""
     if error is None or (isinstance(error, SystemExit) and not error.code):
+        return None
+    if isinstance(error, GeneratorExit):  # a generator with the worker in it was closed early
         return None
     return "".join(traceback.format_exception_only(type(error), error)).strip()[:_MAX_TEXT]
 
@@ -62,6 +66,7 @@ def watch(worker) -> None:
     """Calls `worker._end_of_program(reason)` if the program ends before `forget`. It returns the
     reason with which it has left, None if it has finished."""
     _open.add(worker)
+    goes_on()
 
 
 def forget(worker) -> None:
@@ -81,8 +86,9 @@ def stays(error: BaseException | None) -> bool:
 
 def goes_on() -> None:
     """What would have ended the program has not, as in a notebook."""
-    global _uncaught, _exception  # pylint: disable=global-statement
+    global _uncaught, _exception, _last_value  # pylint: disable=global-statement
     _uncaught = _exception = None
+    _last_value = _uncaught_value()
 
 
 def _note_uncaught() -> None:
@@ -129,6 +135,11 @@ def _note_cells() -> None:
     shell.showtraceback = note
 
 
+def _uncaught_value():
+    """The latest exception that Python has shown, also by a hook that is not note()."""
+    return getattr(sys, "last_value", None)
+
+
 def _noting(leave):
     def note(code=None):
         global _uncaught  # pylint: disable=global-statement
@@ -162,6 +173,10 @@ def _chain(trace):
 
 
 def _end_all() -> None:
+    global _uncaught, _exception  # pylint: disable=global-statement
+    shown = _uncaught_value()
+    if _uncaught is None and shown is not _last_value:
+        _uncaught, _exception = text_of(shown), shown
     if _open and _uncaught is not None:
         if os.environ.get(_RESTARTS) == "1" or isinstance(_exception, errors.WentBack):
             _end_at_once(1)

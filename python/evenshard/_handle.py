@@ -11,7 +11,9 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
 
 from evenshard import _environment, _exit, _interrupts, _library, errors
+from evenshard._calls import Calls
 from evenshard._library import encoded
+from evenshard._state_callback import StateCallback
 
 _handles: weakref.WeakSet[Handle] = weakref.WeakSet()
 
@@ -66,6 +68,9 @@ class Handle:
         brace. `optimizer` is an OptimizerConfig and `local` are LocalSteps in text format."""
         self._library = _library.load()
         self._memory = None
+        self._calls = Calls()
+        self._leaves_for: tuple[str | None] | None = None  # once the call that goes on has ended
+        self._is_leaving = False
         # Of the exchange, once a call has raised it.
         self._failure: str | None = None
         self._failed_as: tuple[type[errors.Error], str | None] = (errors.FailedPrecondition, None)
@@ -83,7 +88,7 @@ class Handle:
             clip_global_norm=_limit("clip_grad_norm", clip_grad_norm),
             clip_value=_limit("clip_grad_value", clip_grad_value),
         )
-        text, changes = _environment.config(config), _environment.overrides(overrides)
+        text, changes = _environment.config(config), _environment.overrides(overrides, config)
         options.set_config(text, changes)
         self._place = (text, tuple(changes), options.rank)
         if any(other.is_own and other._place == self._place for other in _handles):
@@ -101,7 +106,6 @@ class Handle:
         self._types = self.tensors()
         if rank is None:
             _environment.check_world_size(self.workers)
-        _handles.add(self)
 
     def require_working(self) -> None:
         """Errors: FailedPrecondition if the worker has left; if its exchange has failed, that which
@@ -144,6 +148,11 @@ class Handle:
     def waits_for_workers(self) -> bool:
         """Whether an iteration waits for all workers (SYNC)."""
         return bool(self._library.waits_for_workers(self._pointer()))
+
+    @property
+    def compares_states(self) -> bool:
+        """Whether the workers' registered states are compared: with shards, under SYNC."""
+        return self.waits_for_workers and self.workers > 1 and not self.is_ring
 
     @property
     def skips_non_finite(self) -> bool:
@@ -225,6 +234,7 @@ class Handle:
         """Errors: FailedPrecondition if the run is not at its beginning, without being told to
         continue it and without a coordinator that has it continued."""
         self._wait(self._library.join)
+        _handles.add(self)
         behind = self.iteration
         if behind + self.assignments > 0 and not self._continues and not self.follows_views:
             allowed = "shards that are started anew"
@@ -344,13 +354,13 @@ class Handle:
         """Has `make` called, in this program's thread while it waits, when another worker needs
         what this one keeps by itself. It returns a text, and the address and the bytes of each
         part, which stay as they are until the wait ends. What it raises refuses."""
-        self._giver = _StateCallback(lambda _: make())
+        self._giver = StateCallback(lambda _: make())
         self._library.set_state_giver(self._pointer(), self._giver.function, None)
 
     def receive_state(self, place: Callable[[bytes], list[tuple[int, int]]]) -> None:
         """Receives what another worker keeps by itself, at the iteration that comes next. `place`
         gets its text and returns where each part goes; what it raises is raised."""
-        callback = _StateCallback(lambda text: (text, place(text)))
+        callback = StateCallback(lambda text: (text, place(text)))
         try:
             self._wait(self._library.receive_state, callback.function, None)
         except errors.Error:
@@ -394,26 +404,40 @@ class Handle:
         self._pointer()
 
     @property
+    def is_in_call(self) -> bool:
+        """Whether this is a signal handler, in the middle of a call of this thread that waits."""
+        return self._calls.is_of_this_thread
+
+    @property
     def failure(self) -> str | None:
         """What the exchange has failed with, as a call has raised it."""
         return self._failure
 
     def close(self, error: str | None = None) -> None:
         """Leaves the run: finished, or failed for the reason that is given or that the exchange has
-        failed with. Does nothing when called again, or in a child process."""
+        failed with. Does nothing when called again, or in a child process. A call that goes on in
+        another thread raises Interrupted; so does one in which a signal handler calls this, and
+        then the worker leaves."""
         if not self.is_own:
             self._memory = None
             return
+        if self._calls.is_going_on and not self._is_leaving:
+            self.interrupt()
+        if self._calls.is_of_this_thread:
+            self._leaves_for = (error,)
+            return
+        self._is_leaving = True
         reason = self._left_for = error or self._failure
         try:
-            self._wait(self._library.leave, encoded(reason))
+            self._call(self._library.leave, encoded(reason))
         except errors.Error:
-            if reason is None:
+            if reason is None and self._memory is not None:
                 raise
         finally:
-            pointer = self._pointer()
-            self._last = (self._library.iteration(pointer), self.statistics())
-            self._memory = None
+            if self._memory is not None:  # another thread has not closed it meanwhile
+                pointer = self._pointer()
+                self._last = (self._library.iteration(pointer), self.statistics())
+                self._memory = None
 
     def _pointer(self):
         if self._memory is None and self._left_for is not None:
@@ -422,9 +446,18 @@ class Handle:
 
     def _wait(self, function, *arguments) -> None:
         """Calls a function that may wait. Signal handlers run meanwhile."""
-        pointer = self._pointer()
-        _interrupts.prepare()
-        code = function(pointer, *arguments)
+        try:
+            self._call(function, *arguments)
+        finally:
+            leaves_for, self._leaves_for = self._leaves_for, None
+            if leaves_for is not None:
+                self.close(*leaves_for)
+
+    def _call(self, function, *arguments):
+        with self._calls.one():
+            pointer = self._pointer()
+            _interrupts.prepare()
+            code = function(pointer, *arguments)
         try:
             _interrupts.raise_pending()
         except BaseException as error:
@@ -442,46 +475,6 @@ class Handle:
     def _note_failure(self, reason, kind=(errors.FailedPrecondition, None)):
         if self._library.has_failed(self._pointer()):
             self._failure, self._failed_as = reason, kind
-
-
-class _StateCallback:
-    """What the library calls for a state, with the text that it has or none. A generator, for the
-    reason that _interrupts.py gives."""
-
-    def __init__(self, call):
-        self._call = call
-        self._kept: tuple = ()  # what the library was given last
-        self.error: Exception | None = None
-        calls = self._calls()
-        next(calls)
-        self.function = _library.STATE_CALLBACK(calls.send)
-
-    def _calls(self):
-        while True:
-            try:
-                out = yield
-                self._fill(out[0])
-            except GeneratorExit:
-                return
-            except BaseException as error:  # pylint: disable=broad-except
-                _interrupts.hold(error)
-
-    def _fill(self, state):
-        try:
-            own, parts = self._call(ctypes.string_at(state.text or 0, state.text_bytes))
-        except Exception as error:
-            self.error = error
-            refusal = ctypes.create_string_buffer(str(error).encode("utf-8", "replace"))
-            self._kept = (refusal,)
-            state.refusal = ctypes.addressof(refusal)
-            return
-        text = ctypes.create_string_buffer(own, max(len(own), 1))
-        addresses = (ctypes.c_void_p * len(parts))(*(address for address, _ in parts))
-        sizes = (ctypes.c_int64 * len(parts))(*(size for _, size in parts))
-        self._kept = (text, addresses, sizes)
-        state.parts, state.bytes, state.count = addresses, sizes, len(parts)
-        state.text_bytes = len(own)
-        state.text = ctypes.addressof(text)
 
 
 def _place_of_caller() -> str:

@@ -287,9 +287,15 @@ def load() -> ctypes.CDLL:
         function.argtypes = arguments
         setattr(library, name, function)
     library.set_interrupt_check(ctypes.cast(_interrupts.CHECK, ctypes.c_void_p))
-    # Nothing calls into Python when it is about to end.
-    atexit.register(library.set_interrupt_check, None)
     return library
+
+
+@atexit.register
+def _forget_check() -> None:
+    """Nothing calls into Python when it is about to end. What was registered later runs before
+    this: the wait of a worker that leaves (_exit.py) may be interrupted."""
+    if load.cache_info().currsize:
+        load().set_interrupt_check(None)
 
 
 def require_open(owned: Owned | None, what: str) -> Owned:

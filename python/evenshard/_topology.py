@@ -59,7 +59,7 @@ def find(
             f"topology: is {topology!r}, allowed: {', '.join(map(repr, _NAMES))}, or None for that"
             " of the config"
         )
-    changes = _environment.overrides(overrides)
+    changes = _environment.overrides(overrides, config)
     if topology == "ring" and config is None and not os.environ.get("EVENSHARD_CONFIG"):
         return Place(_rendezvous(rank), changes, is_ring=True)
     text = _environment.config(config)

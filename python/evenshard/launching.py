@@ -123,6 +123,11 @@ def launch(
     """
     if not is_module:
         _check_file(named("script"), script)
+    if isinstance(arguments, str):
+        raise errors.ConfigError(
+            f'{named("arguments")}: is the text "{arguments}", allowed: a list, such as'
+            f" {arguments.split()}"
+        )
     _check_counts(named, workers=workers, shards=shards)
     choices = {
         "topology": topology, "policy": policy, "partition": partition, "schedule": schedule

@@ -225,7 +225,8 @@ class LocalSteps(OfTheScript):
 
     def close(self, error: str | None = None) -> None:
         """As Optimizer.close(). Without an error it exchanges what there is of a round."""
-        if error is None and self._handle.is_own and self._handle.failure is None:
+        goes_on = self._handle.is_own and self._handle.failure is None
+        if error is None and goes_on and not self._handle.is_in_call:
             try:
                 self.synchronize()
             except BaseException as failure:

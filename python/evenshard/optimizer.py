@@ -122,7 +122,7 @@ class Optimizer(Training, torch.optim.Optimizer):
         rank: from 0. None: RANK, as torchrun sets it. WORLD_SIZE, if it is set, must then be the
             config's `workers`.
         overrides: "FIELD=VALUE" each, as the programs' --set. None: EVENSHARD_OVERRIDES, one each
-            line.
+            line. Without `config` they come after those, which belong to the environment's config.
         coordinator: the address of the run's coordinator. None: EVENSHARD_COORDINATOR, from launch.
         continues: whether to go on where shards are that have iterations behind them. None:
             EVENSHARD_CONTINUE is 1. In a run with a coordinator that is always so.

@@ -102,7 +102,7 @@ class Reader:
         config: the path of the run's ClusterConfig in text format, or its text. None:
             EVENSHARD_CONFIG, or the run that was started last on this machine.
         overrides: "FIELD=VALUE" each, as the programs' --set. None: EVENSHARD_OVERRIDES, one each
-            line.
+            line. Without `config` they come after those, which belong to the environment's config.
         run: in place of both, the name of a run on this machine (`evenshard run --name`).
 
         Errors: ConfigError, DeadlineExceeded.
@@ -114,9 +114,13 @@ class Reader:
             if run is not None and config is not None:
                 raise errors.ConfigError("run: is given beside config, allowed: one of the two")
             local = _local_runs.find(run)
-            options.set_config(local.config, [*local.overrides, *(overrides or ())])
+            options.set_config(
+                local.config, [*local.overrides, *_environment.texts(overrides or ())]
+            )
         else:
-            options.set_config(_environment.config(config), _environment.overrides(overrides))
+            options.set_config(
+                _environment.config(config), _environment.overrides(overrides, config)
+            )
         pointer = ctypes.c_void_p()
         try:
             self._wait(
@@ -161,7 +165,7 @@ class Reader:
         that has no memory for a reader this slow (limits.snapshot_bytes) is an Error with the
         status RESOURCE_EXHAUSTED.
         """
-        pointer = self._pointer()
+        owned = self._owned()  # which keeps it, if another thread calls close() meanwhile
         targets = {name: self._target(name, array) for name, array in (out or {}).items()}
         if newer_than is not None and newer_than < 0:
             raise errors.InvalidArgument(
@@ -175,7 +179,7 @@ class Reader:
         )
         iteration = ctypes.c_int64()
         self._wait(
-            self._library.reader_pull, pointer, -1 if newer_than is None else newer_than,
+            self._library.reader_pull, owned.pointer, -1 if newer_than is None else newer_than,
             -1.0 if timeout is None else timeout, places, ctypes.byref(iteration),
         )
         for name, floats in targets.items():
@@ -185,11 +189,15 @@ class Reader:
     def interrupt(self) -> None:
         """Makes the call in progress, and all later ones but close(), raise Interrupted soon. May
         be called from any thread."""
-        self._library.reader_interrupt(self._pointer())
+        owned = self._owned()
+        self._library.reader_interrupt(owned.pointer)
 
     def close(self) -> None:
-        """Ends the connections. Snapshots may be used further. Does nothing when called again."""
-        self._memory = None
+        """Ends the connections. Snapshots may be used further. A pull() in another thread raises
+        Interrupted. Does nothing when called again."""
+        owned, self._memory = self._memory, None
+        if owned is not None and owned.process == os.getpid():
+            self._library.reader_interrupt(owned.pointer)
 
     def __enter__(self) -> Reader:
         return self
@@ -197,8 +205,8 @@ class Reader:
     def __exit__(self, kind, error, trace) -> None:
         self.close()
 
-    def _pointer(self):
-        return _library.require_open(self._memory, "the reader").pointer
+    def _owned(self):
+        return _library.require_open(self._memory, "the reader")
 
     def _target(self, name, array):
         if name not in self._shapes:

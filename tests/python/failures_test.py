@@ -153,6 +153,39 @@ class RunTest(unittest.TestCase):
             (message,) = fixture.run_workers(self, cluster, train, workers=1)
         self.assertIn("this process is worker 0 of the run already; allowed: one", message)
 
+    def test_another_try_after_a_refusal(self):
+        def train(rank):
+            model = models.make("mlp")
+            given = torch.optim.SGD(model.parameters(), lr=0.1)
+            try:
+                evenshard.LocalSteps(model, given)
+            except evenshard.ConfigError as error:
+                refusal = error  # which keeps what was half made
+            with evenshard.LocalSteps(model, given, steps=2) as optimizer:
+                _step(optimizer, model, rank)
+            return str(refusal)
+
+        with fixture.Cluster(workers=1, schedule="SEQUENTIAL") as cluster:
+            (message,) = fixture.run_workers(self, cluster, train, workers=1)
+        self.assertIn("steps", message)
+
+    def test_a_generator_that_is_closed_early(self):
+        def train(rank):
+            model = models.make("mlp")
+
+            def steps():
+                with evenshard.Optimizer(model) as optimizer:
+                    while True:
+                        _step(optimizer, model, rank)
+                        yield optimizer.iteration
+
+            for iteration in steps():
+                if iteration == 3:
+                    break
+
+        with fixture.Cluster(workers=2) as cluster:
+            fixture.run_workers(self, cluster, train, workers=2)
+
     def test_another_number_of_workers(self):
         end = fixture.Process(
             lambda: evenshard.Optimizer(models.mlp(), _NO_SHARD),
@@ -441,114 +474,6 @@ class RunTest(unittest.TestCase):
                 self.assertEqual(after["threads"], before["threads"])
                 self.assertLess(after["idle"], 6)
                 self.assertEqual(threads, 1)
-
-
-_SCRIPT = """
-import sys
-from sys import exit as leave
-import torch
-import evenshard
-torch.manual_seed(1)
-model = torch.nn.Linear(3, 2)
-optimizer = evenshard.Optimizer(model)
-for i in range(0 if sys.argv[1] == "never" else 3):
-    optimizer.zero_grad()
-    model(torch.ones(1, 3)).sum().backward()
-    if sys.argv[1] == "between" and i == 2:
-        sys.exit()
-    if sys.argv[1] == "raises" and i == 2:
-        raise ValueError("my own mistake")
-    if sys.argv[1].startswith("exit") and i == 2:
-        optimizer.step()
-        {"exit 4": sys.exit, "exit 5": exit, "exit 6": leave}[sys.argv[1]](int(sys.argv[1][-1]))
-    if sys.argv[1] == "caught" and i == 1:
-        try:
-            sys.exit(4)
-        except SystemExit:
-            pass
-    optimizer.step()
-"""
-
-
-@unittest.skipIf(torch is None, "PyTorch is not installed: the end of a program")
-class EndTest(unittest.TestCase):
-    """A script without close()."""
-
-    def end(self, how, steps=10):
-        """Runs it as rank 1, beside a worker 0 that makes `steps` steps."""
-        def work(rank):
-            torch.manual_seed(1)
-            model = torch.nn.Linear(3, 2)
-            with evenshard.Optimizer(model) as optimizer:
-                for _ in range(steps):
-                    optimizer.zero_grad()
-                    model(torch.ones(1, 3)).sum().backward()
-                    optimizer.step()
-
-        with fixture.Cluster(1, workers=2) as cluster:
-            environment = {
-                "RANK": "1", "WORLD_SIZE": "2", "EVENSHARD_CONFIG": cluster.path
-            }
-            other = fixture.Process(work, 0, environment={**environment, "RANK": "0"})
-            code, _, complaints = fixture.run_script(
-                _SCRIPT, environment=environment, arguments=[how]
-            )
-            return code, complaints, other.outcome()
-
-    def test_a_script_that_ends_has_finished(self):
-        code, complaints, other = self.end("well", steps=3)
-        self.assertEqual((code, complaints), (0, ""))
-        self.assertIsNone(other.error)
-
-    def test_a_script_that_raises_has_failed(self):
-        code, complaints, other = self.end("raises")
-        self.assertEqual(code, 1)
-        self.assertIn("ValueError: my own mistake", complaints)
-        self.assertIn("ValueError: my own mistake", other.error or "")
-
-    def test_a_script_that_ends_within_an_iteration_has_failed(self):
-        code, complaints, other = self.end("between")
-        self.assertEqual(code, 1)
-        self.assertIn("between backward() and step()", complaints)
-        self.assertIn("between backward() and step()", other.error or "")
-
-    def test_a_script_that_ends_with_a_code_has_failed(self):
-        for expected, how in ((4, "exit 4"), (5, "exit 5"), (6, "exit 6")):
-            with self.subTest(how):
-                code, _, other = self.end(how)
-                self.assertEqual(code, expected)
-                self.assertIn(f"SystemExit: {expected}", other.error or "")
-
-    def test_a_script_that_goes_on_after_an_exit_has_finished(self):
-        code, complaints, other = self.end("caught", steps=3)
-        self.assertEqual((code, complaints), (0, ""))
-        self.assertIsNone(other.error)
-
-    def test_a_script_that_never_steps_has_failed(self):
-        code, complaints, other = self.end("never")
-        self.assertEqual((code, complaints), (1, "evenshard: the program ended without a step()\n"))
-        self.assertIn("the program ended without a step()", other.error or "")
-
-
-_NEEDED_SCRIPT = """
-from evenshard import _exit, errors
-
-class NeededWorker:
-    def _end_of_program(self, reason):
-        raise errors.WentBack("the run has gone back")
-
-worker = NeededWorker()
-_exit.prepare()
-_exit.watch(worker)
-print("trained")
-"""
-
-
-class WentBackAtEndTest(unittest.TestCase):
-    def test_a_program_whose_run_goes_back_as_it_ends_has_failed(self):
-        code, output, complaints = fixture.run_script(_NEEDED_SCRIPT)
-        self.assertEqual((code, output), (1, "trained\n"))
-        self.assertIn("the run has gone back", complaints)
 
 
 if __name__ == "__main__":

@@ -5,6 +5,7 @@ import inspect
 import itertools
 import tempfile
 import threading
+import time
 import unittest
 
 from tests.python import fixture
@@ -252,6 +253,33 @@ def _readers_beside_the_training(script):
     return [each for each in found if not isinstance(each, float)], optimizer.iteration
 
 
+def _a_close_while_a_thread_waits(script):
+    model = _model()
+    optimizer = script.optimizer(model)
+    found = []
+
+    def train(pause):
+        try:
+            while True:
+                optimizer.zero_grad()
+                _loss(model, script.ranks[0]).backward()
+                optimizer.step()
+                time.sleep(pause)
+        except errors.Error as error:
+            found.append((type(error).__name__, str(error)))
+
+    if script.ranks == [1]:
+        train(0.2)
+        return found
+    thread = threading.Thread(target=train, args=[0])
+    thread.start()
+    while optimizer.iteration < 3 or not optimizer._handle._calls.is_going_on:
+        time.sleep(0.001)
+    optimizer.close("given up")
+    thread.join()
+    return found
+
+
 @unittest.skipIf(torch is None, "PyTorch is not installed: threads")
 class ThreadsTest(unittest.TestCase):
     def test_an_iteration_of_two_threads_is_refused(self):
@@ -272,6 +300,12 @@ class ThreadsTest(unittest.TestCase):
             for end in outcomes_of(_a_training_in_a_thread, schedule, 2):
                 self.assertIsNone(end.error, end.trace)
                 self.assertEqual(end.value, 4)
+
+    def test_a_close_while_a_thread_waits(self):
+        for schedule in ("BACKWARD", "FULL", "SEQUENTIAL"):
+            first, second = outcomes_of(_a_close_while_a_thread_waits, schedule, 2)
+            self.assertEqual([kind for kind, _ in first.value], ["Interrupted"], first.value)
+            self.assertIn("given up", second.value[0][1])
 
     def test_threads_that_read(self):
         for schedule in ("BACKWARD", "FULL"):

@@ -336,6 +336,10 @@ class WaitingTest(unittest.TestCase):
         end = self.wait(lambda reader: reader.interrupt(), lambda r: r.pull(newer_than=50))
         self.assertEqual((end.kind, end.status), ("Interrupted", "CANCELLED"), end.trace)
 
+    def test_close_by_another_thread(self):
+        end = self.wait(lambda reader: reader.close(), lambda r: r.pull(newer_than=50))
+        self.assertEqual((end.kind, end.status), ("Interrupted", "CANCELLED"), end.trace)
+
     def test_a_run_that_fails(self):
         def work(rank):
             with evenshard.Worker(tensors={"net.w": _floats(1)}) as worker:

@@ -180,6 +180,13 @@ def _changing_in_one(script):
         held.state["position"] += 1 if number < 1 else script.ranks[0]
 
 
+def _in_one_only(script):
+    _, optimizer, step = small_training(script)
+    if script.ranks == [0]:
+        optimizer.register_state("x", _Held({}))
+    step(0)
+
+
 def _later_in_all(script):
     _, optimizer, step = small_training(script)
     step(0)
@@ -201,6 +208,7 @@ _REFUSED = [
      r'"y" is not the same in worker \d and in worker \d before exchange 1; allowed: what is the'),
     (_registering(("x", lambda rank: _Held({}) if rank else _Held({"a": 1}))),
      r'"x" is not the same in worker \d'),
+    (_in_one_only, "is registered by worker 0 and not by worker 1 before exchange 1"),
     (_changing_in_one,
      r'"sampler" is not the same in worker \d and in worker \d before exchange 3'),
     (_registering(("x", _Held({"a": object()}))),

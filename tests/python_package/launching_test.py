@@ -274,6 +274,17 @@ class StandInTest(_Case):
         process.send_signal(signal.SIGINT)
         self.assertEqual(process.communicate(timeout=60)[0], "interrupted\n")
 
+    def test_a_caller_gives_arguments_as_a_list(self):
+        done = running.run("-c", """
+import sys, evenshard
+try:
+    evenshard.launch(sys.argv[1], arguments="--rate 0.1")
+except evenshard.ConfigError as error:
+    print(error)
+""", self.script, **self.more)
+        self.assertEqual(done.stdout, "arguments: is the text \"--rate 0.1\", allowed: a list, such"
+                         " as ['--rate', '0.1']\n")
+
     def test_wrong_arguments_say_what_is_allowed(self):
         cases = [
             (["nowhere.py"], 'SCRIPT: is "nowhere.py", allowed: a file that exists'),
@@ -379,6 +390,17 @@ print(*[os.environ.get(f"MALLOC_{name}_") for name in ("MMAP_MAX", "TRIM_THRESHO
         self.assertIn("[worker 0] 0 1099511627776\n", self.run_it(script).stdout)
         done = self.run_it(script, MALLOC_TRIM_THRESHOLD_="4096")
         self.assertIn("[worker 0] None 4096\n", done.stdout)
+
+    def test_a_script_may_change_the_config_that_it_was_given(self):
+        def run(change):
+            text = _TRAINS.replace("tensors=", f"overrides=['{change}'], tensors=")
+            return self.run_it("--workers", "2", "--shards", "2", self.write("train.py", text))
+        done = run("limits.exchange_seconds=99")
+        self.assertEqual(done.returncode, 0, done.stdout)
+        # But not in what all processes have in common.
+        done = run("exchange.schedule=FULL")
+        self.assertEqual(done.returncode, 1, done.stdout)
+        self.assertIn("modified: exchange.schedule: BACKWARD -> FULL", done.stdout)
 
     def test_a_script_that_fails_ends_the_run_with_its_code(self):
         script = self.write("train.py", """

@@ -84,11 +84,12 @@ class RegisteredStates:
     def send(self, compared: dict[str, str] | None = None) -> None:
         """Before an exchange begins, with what else is to be the same in all workers. Errors:
         FailedPrecondition if another worker has something else."""
-        self._has_begun = True
+        is_first, self._has_begun = not self._has_begun, True
         self._taken = None
         self._capture(BACKWARD)
         texts = {**self._texts, **(compared or {})}
-        if texts:
+        # The first time also that there is nothing: others may have registered something.
+        if texts or is_first and self._handle.compares_states:
             self._check_size(texts)
             self._handle.keep_state(texts)
 
@@ -96,8 +97,9 @@ class RegisteredStates:
         """The worker has trained to the end. Another one that was started again may still need what
         there is, and a checkpoint at the end. What the script has changed since may differ between
         workers: the first one counts."""
-        with contextlib.suppress(errors.FailedPrecondition):
-            self.send()
+        if self._states:
+            with contextlib.suppress(errors.FailedPrecondition):
+                self.send()
 
     def exchanged(self) -> None:
         """An exchange is over, and the script has not stepped."""

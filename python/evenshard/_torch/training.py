@@ -320,7 +320,11 @@ class Training:
     def close(self, error: str | None = None) -> None:
         """Leaves the run: this worker has finished, or failed for the reason that is given. It has
         failed too if its exchange has, or between backward() and step(). Waits for the parameters,
-        which the model then has. Does nothing when called again."""
+        which the model then has. Does nothing when called again.
+
+        With an error, a call that goes on in another thread raises Interrupted. In a signal handler
+        in the middle of a call the worker leaves once that has ended, which raises Interrupted
+        too."""
         _exit.forget(self)
         if not self._handle.is_open:
             return
@@ -376,6 +380,8 @@ class Training:
 
     def _unfinished(self, what):
         """Why this worker has not finished although nothing has failed, or None."""
+        if self._handle.is_in_call:
+            return f"{what} in the middle of a call, by a signal handler"
         if self._exchange.is_begun:
             return f"{what} between backward() and step()"
         return f"{what} without a step()" if self.iteration == 0 else None

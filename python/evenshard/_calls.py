@@ -1,0 +1,45 @@
+"""The calls of one worker that may wait: one at a time.
+
+Whoever is in such a call may be in the way of one that leaves the run: another thread, which the
+call would otherwise keep for ever, or a signal handler, which runs in the middle of the call of its
+own thread and cannot wait for its end.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from collections.abc import Iterator
+
+from evenshard import errors
+
+
+class Calls:
+    def __init__(self):
+        self._lock = threading.Lock()
+        self._thread: int | None = None  # whose call goes on
+
+    @contextlib.contextmanager
+    def one(self) -> Iterator[None]:
+        """A context for a call. Waits for another thread's. Errors: FailedPrecondition in a signal
+        handler, in the middle of a call of the same thread."""
+        if self.is_of_this_thread:
+            raise errors.FailedPrecondition(
+                "a signal handler uses the worker in the middle of a call that waits; allowed in"
+                " it: close() and interrupt()"
+            )
+        with self._lock:
+            self._thread = threading.get_ident()
+            try:
+                yield
+            finally:
+                self._thread = None
+
+    @property
+    def is_going_on(self) -> bool:
+        return self._thread is not None
+
+    @property
+    def is_of_this_thread(self) -> bool:
+        """Whether a call of this thread goes on, in which this is a signal handler."""
+        return self._thread == threading.get_ident()
