@@ -7,33 +7,39 @@ own thread and cannot wait for its end.
 
 from __future__ import annotations
 
-import contextlib
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable
 
 from evenshard import errors
+
+_AGAIN_SECONDS = 0.1
 
 
 class Calls:
     def __init__(self):
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()
         self._thread: int | None = None  # whose call goes on
 
-    @contextlib.contextmanager
-    def one(self) -> Iterator[None]:
-        """A context for a call. Waits for another thread's. Errors: FailedPrecondition in a signal
-        handler, in the middle of a call of the same thread."""
+    def begin(self) -> None:
+        """Waits for another thread's call. Errors: FailedPrecondition in a signal handler, in the
+        middle of a call of the same thread."""
         if self.is_of_this_thread:
             raise errors.FailedPrecondition(
                 "a signal handler uses the worker in the middle of a call that waits; allowed in"
                 " it: close() and interrupt()"
             )
-        with self._lock:
-            self._thread = threading.get_ident()
-            try:
-                yield
-            finally:
-                self._thread = None
+        self._lock.acquire()
+        self._thread = threading.get_ident()
+
+    def begin_last(self, interrupt: Callable[[], None]) -> None:
+        """As begin(), and ends another thread's call by `interrupt`."""
+        while not self._lock.acquire(timeout=_AGAIN_SECONDS):
+            interrupt()
+        self._thread = threading.get_ident()
+
+    def end(self) -> None:
+        self._thread = None
+        self._lock.release()
 
     @property
     def is_going_on(self) -> bool:

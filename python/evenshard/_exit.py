@@ -25,6 +25,7 @@ import os
 import sys
 import traceback
 import types
+from collections.abc import Callable
 
 from evenshard import errors
 
@@ -38,7 +39,8 @@ PACKAGE = os.path.dirname(os.path.abspath(__file__))
 _open: set = set()
 _uncaught: str | None = None
 _exception: BaseException | None = None  # that nobody caught
-_last_value: BaseException | None = None  # what sys.last_value was when the program went on
+_last_value: BaseException | None = None  # what had been shown when the program went on
+_hook: Callable[..., None] | None = None  # that this module has put in the place of sys.excepthook
 _is_installed = False
 
 
@@ -103,7 +105,8 @@ def _note_uncaught() -> None:
         elif _RESTARTS not in os.environ:  # launch and the shards say the reason
             print(f"evenshard: {error}", file=sys.stderr)
 
-    sys.excepthook = note
+    global _hook  # pylint: disable=global-statement
+    _hook = sys.excepthook = note
     leave = sys.exit
     for module, name in ((sys, "exit"), (builtins, "exit"), (builtins, "quit")):
         if hasattr(module, name):
@@ -136,8 +139,8 @@ def _note_cells() -> None:
 
 
 def _uncaught_value():
-    """The latest exception that Python has shown, also by a hook that is not note()."""
-    return getattr(sys, "last_value", None)
+    """The latest exception that Python has shown by a hook of the script's, in place of note()."""
+    return None if sys.excepthook is _hook else getattr(sys, "last_value", None)
 
 
 def _noting(leave):
@@ -175,7 +178,7 @@ def _chain(trace):
 def _end_all() -> None:
     global _uncaught, _exception  # pylint: disable=global-statement
     shown = _uncaught_value()
-    if _uncaught is None and shown is not _last_value:
+    if _open and _uncaught is None and shown is not _last_value:
         _uncaught, _exception = text_of(shown), shown
     if _open and _uncaught is not None:
         if os.environ.get(_RESTARTS) == "1" or isinstance(_exception, errors.WentBack):

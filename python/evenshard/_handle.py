@@ -421,23 +421,30 @@ class Handle:
         if not self.is_own:
             self._memory = None
             return
-        if self._calls.is_going_on and not self._is_leaving:
-            self.interrupt()
         if self._calls.is_of_this_thread:
+            self.interrupt()
             self._leaves_for = (error,)
             return
+        self._calls.begin_last(lambda: None if self._is_leaving else self.interrupt())
+        try:
+            if self._memory is not None:  # another thread has not closed it meanwhile
+                self._leave(error)
+        finally:
+            self._calls.end()
+
+    def _leave(self, error):
         self._is_leaving = True
         reason = self._left_for = error or self._failure
         try:
             self._call(self._library.leave, encoded(reason))
         except errors.Error:
-            if reason is None and self._memory is not None:
+            if reason is None:
                 raise
         finally:
-            if self._memory is not None:  # another thread has not closed it meanwhile
-                pointer = self._pointer()
-                self._last = (self._library.iteration(pointer), self.statistics())
-                self._memory = None
+            pointer = self._pointer()
+            self._last = (self._library.iteration(pointer), self.statistics())
+            self._memory = None
+            self._leaves_for = None
 
     def _pointer(self):
         if self._memory is None and self._left_for is not None:
@@ -446,18 +453,21 @@ class Handle:
 
     def _wait(self, function, *arguments) -> None:
         """Calls a function that may wait. Signal handlers run meanwhile."""
+        self._calls.begin()
         try:
             self._call(function, *arguments)
         finally:
-            leaves_for, self._leaves_for = self._leaves_for, None
-            if leaves_for is not None:
-                self.close(*leaves_for)
+            self._calls.end()
+            if self._leaves_for is not None:
+                (error,) = self._leaves_for
+                self.close(error)
+        if self._memory is None:
+            raise errors.Interrupted("the worker was closed in the middle of the call", "CANCELLED")
 
     def _call(self, function, *arguments):
-        with self._calls.one():
-            pointer = self._pointer()
-            _interrupts.prepare()
-            code = function(pointer, *arguments)
+        pointer = self._pointer()
+        _interrupts.prepare()
+        code = function(pointer, *arguments)
         try:
             _interrupts.raise_pending()
         except BaseException as error:

@@ -291,6 +291,7 @@ class DistributedOptimizer(OfTheScript):
             )
         self._stepped_plainly |= step is None
         self.zero_grad()
+        self._forget_pass()
         self._give_up()
         self._step_for_others(step)
 

@@ -159,7 +159,7 @@ class LocalSteps(OfTheScript):
         """In place of step(), for a batch that was given up, as after an exception in the forward
         or backward pass: counts as a step, and for nothing in the mean."""
         self._begin_step()
-        self.zero_grad()
+        self._forget_pass()
         self._note_step()
         self._count(0)
 
@@ -208,9 +208,10 @@ class LocalSteps(OfTheScript):
 
     def resume(self) -> None:
         """After WentBack: joins again where the run goes on. The model then has the parameters of
-        its checkpoint, the optimizer has the state that it has, and `iteration` is the
-        checkpoint's."""
+        its checkpoint and no gradients, the optimizer has the state that it has, and `iteration` is
+        the checkpoint's."""
         self._exchange.resume()
+        self._forget_pass()
         self._begin_round()
         self._exchange.registered.restore()
 

@@ -255,7 +255,7 @@ class Optimizer(Training, torch.optim.Optimizer):
         This worker stays out of the divisor of the mean. What backward() has pushed already, under
         BACKWARD and FULL, counts: the mean of such a parameter includes it."""
         self._give_up()
-        self.zero_grad()
+        self._forget_pass()
 
     def synchronize(self) -> None:
         """Waits until all parameters that are under way have come."""
@@ -263,9 +263,10 @@ class Optimizer(Training, torch.optim.Optimizer):
 
     def resume(self) -> None:
         """After WentBack, by step() or under FULL by a forward pass: joins again where the run goes
-        on. The model then has the parameters of its checkpoint, and `iteration` is the
-        checkpoint's."""
+        on. The model then has the parameters of its checkpoint and no gradients, and `iteration` is
+        the checkpoint's."""
         self._exchange.resume()
+        self._forget_pass()
         self._assignments.restart()
         self._exchange.registered.restore()
 

@@ -85,8 +85,8 @@ class Reader:
     A reader takes no part in the run: it has no rank, and no worker waits for it. A snapshot is the
     run's state after `iteration` iterations, to the bit, however long it takes to arrive.
 
-    A reader is used by one thread at a time, but for interrupt(). Ctrl-C ends every call that
-    waits. A child process must not use its parent's reader.
+    A reader is used by one thread at a time, but for interrupt() and close(). Ctrl-C ends every
+    call that waits. A child process must not use its parent's reader.
     """
 
     def __init__(

@@ -26,9 +26,9 @@ class Worker:
     the memory which is exchanged. Between push and wait the parameters of a tensor may change, and
     its gradient must not be written to until everything has been waited for.
 
-    A worker is used by one thread at a time, but for interrupt(). Ctrl-C ends every call that
-    waits, and with it the exchange. A child process must not use its parent's worker. Close it:
-    otherwise it leaves when the program ends, as one that has failed.
+    A worker is used by one thread at a time, but for interrupt() and close(). Ctrl-C ends every
+    call that waits, and with it the exchange. A child process must not use its parent's worker.
+    Close it: otherwise it leaves when the program ends, as one that has failed.
     """
 
     def __init__(
@@ -231,7 +231,8 @@ class Worker:
 
     def close(self, error: str | None = None) -> None:
         """Leaves the run: this worker has finished, or failed for the reason that is given, which
-        the others are told. One whose exchange has failed leaves with that reason. Arrays of
+        the others are told. One whose exchange has failed leaves with that reason. A call that goes
+        on in another thread, or in which a signal handler calls this, raises Interrupted. Arrays of
         `parameters` and `gradients` may be used further. Does nothing when called again."""
         _exit.forget(self)
         self._parameters = self._gradients = types.MappingProxyType({})

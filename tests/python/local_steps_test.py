@@ -160,6 +160,26 @@ class LocalStepsTest(unittest.TestCase):
                 for state, _ in values:
                     self.assertTrue(all(value.isfinite().all() for value in state.values()))
 
+    def test_running_statistics_of_asynchronous_workers(self):
+        # After so many steps a worker's are its batches' and nothing of what they were.
+        def habit(script):
+            model = _model()
+            inner = torch.optim.SGD(model.parameters(), lr=1e-6)
+            optimizer = evenshard.LocalSteps(model, inner, steps=60)
+            for step in range(60 * 8):
+                optimizer.zero_grad()
+                _backward(model, _batch(script.ranks[0], step))
+                optimizer.step()
+            optimizer.close()
+            with torch.no_grad():
+                inputs = torch.cat([_batch(0, step)[0] for step in range(99)])
+                return model.state_dict(), model[0](inputs).var(0)
+        for update in ("policy: ASYNC", "policy: SSP staleness: 1"):
+            for state, variance in self._values(habit, update=update):
+                ratio = state["1.running_var"] / variance
+                self.assertTrue(((ratio > 0.6) & (ratio < 1.6)).all(), ratio)
+                self.assertLess(state["1.running_mean"].abs().max(), 0.6)
+
     def test_a_round_ends_after_seconds(self):
         def habit(script):
             model = _model()

@@ -242,6 +242,20 @@ _REFUSED = [
 ]
 
 
+def _gradients_on_one_tensor(script):
+    """Also in iterations that compare no contents."""
+    model = mlp()
+    optimizer = script.optimizer(model)
+    sizes = [p.numel() for p in model.parameters()]
+    for step in range(14):
+        flat = torch.zeros(sum(sizes)).split(sizes)
+        for p, part in zip(model.parameters(), flat):
+            p.grad = part.view(p.shape)
+        loss_of(script, model, step).backward()
+        optimizer.step()
+    return model.state_dict()
+
+
 def _kill_itself(script):
     model = mlp()
     optimizer = script.optimizer(model)
@@ -317,7 +331,9 @@ class RingTest(unittest.TestCase):
                     self.check_right(_with_rule(rule), workers)
 
     def test_habits(self):
-        for habit in (_sometimes_unused, _used_in_another_order, _assigning):
+        for habit in (
+            _sometimes_unused, _used_in_another_order, _assigning, _gradients_on_one_tensor
+        ):
             self.check_right(habit, 2)
             self.check_right(habit, 3, ["BACKWARD"])
 

@@ -404,6 +404,29 @@ def gradients_on_one_tensor(script):
     return model.state_dict()
 
 
+class _Twice(torch.autograd.Function if torch is not None else object):
+    @staticmethod
+    def forward(ctx, value, _):
+        return 2 * value
+
+    @staticmethod
+    def backward(ctx, gradient):
+        return 2 * gradient, None
+
+
+def a_function_that_gives_a_parameter_no_gradient(script):
+    class _Model(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.layers = mlp()
+            self.unused = nn.Parameter(torch.ones(3))
+
+        def forward(self, inputs):
+            return _Twice.apply(self.layers(inputs), self.unused)
+
+    return _train(script, model=_Model())
+
+
 def a_model_of_torchscript(script):
     # Debian 13's PyTorch 2.6 hangs in the optimized graph's backward pass, also by itself.
     with torch.jit.optimized_execution(False):
@@ -415,6 +438,7 @@ _RIGHT = [
     (evaluation_in_inference_mode, SCHEDULES),
     (parameters_on_one_tensor, SCHEDULES),
     (gradients_on_one_tensor, SCHEDULES),
+    (a_function_that_gives_a_parameter_no_gradient, SCHEDULES),
     (a_model_of_torchscript, ("BACKWARD", "SEQUENTIAL")),
     (plain, SCHEDULES),
     (norms_of_parameters_between_backward_and_step, SCHEDULES),

@@ -4,7 +4,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 import unittest
 
 from tests.python import fixture
@@ -15,6 +14,8 @@ import evenshard  # noqa: E402
 _SCRIPT = """
 import signal
 import sys
+import threading
+import time
 from sys import exit as leave
 import torch
 import evenshard
@@ -41,15 +42,25 @@ for i in range(0 if sys.argv[1] == "never" else 3):
         except SystemExit:
             pass
     optimizer.step()
-if sys.argv[1] == "is told to stop":
-    def stop(*_):
-        optimizer.close("told to stop")
-        sys.exit(9)
-    signal.signal(signal.SIGTERM, stop)
-if sys.argv[1] == "handler":
-    signal.signal(signal.SIGTERM, lambda *_: optimizer.mean(1.0))
-print("trained", flush=True)
-if sys.argv[1] in ("is told to stop", "handler"):
+
+def stop(*_):
+    optimizer.close("told to stop")
+    sys.exit(9)
+
+def tell():
+    while not optimizer._handle._calls.is_going_on:
+        time.sleep(0.01)
+    print("waits", flush=True)
+
+handlers = {
+    "stops": stop, "closes": lambda *_: optimizer.close("told to stop"),
+    "goes on": lambda *_: optimizer.mean(1.0),
+}
+if sys.argv[1] in handlers:
+    signal.signal(signal.SIGTERM, handlers[sys.argv[1]])
+if sys.argv[1] in (*handlers, "waits at the end"):
+    threading.Thread(target=tell, daemon=True).start()
+if sys.argv[1] in handlers:
     optimizer.synchronize()
 """
 
@@ -123,7 +134,6 @@ class EndTest(unittest.TestCase):
         self.assertEqual((code, complaints), (1, "evenshard: the program ended without a step()\n"))
         self.assertIn("the program ended without a step()", other.error or "")
 
-
     def signalled(self, how, number):
         """Runs it beside a worker that makes two steps, and sends it a signal when it waits for the
         third one. Returns its exit code and complaints, and what the other's third step says."""
@@ -148,26 +158,29 @@ class EndTest(unittest.TestCase):
                 stderr=subprocess.PIPE, text=True,
                 env={**os.environ, "PYTHONPATH": fixture.PACKAGE, **environment, "RANK": "1"},
             ) as script:
-                self.assertEqual(script.stdout.readline(), "trained\n")
-                time.sleep(0.5)  # until it waits
+                self.assertEqual(script.stdout.readline(), "waits\n")
                 script.send_signal(number)
                 _, complaints = script.communicate(timeout=fixture.PATIENCE_SECONDS / 2)
             goes_on.set()
             return script.returncode, complaints, other.outcome().error or ""
 
     def test_ctrl_c_ends_the_wait_of_the_end(self):
-        code, complaints, other = self.signalled("well", signal.SIGINT)
+        code, complaints, other = self.signalled("waits at the end", signal.SIGINT)
         self.assertEqual(code, 1)
         self.assertIn("KeyboardInterrupt", complaints)
         self.assertIn("KeyboardInterrupt", other)
 
     def test_a_signal_handler_may_close_in_the_middle_of_a_wait(self):
-        code, complaints, other = self.signalled("is told to stop", signal.SIGTERM)
+        code, complaints, other = self.signalled("stops", signal.SIGTERM)
         self.assertEqual((code, complaints), (9, ""))
+        self.assertIn("told to stop", other)
+        code, complaints, other = self.signalled("closes", signal.SIGTERM)
+        self.assertEqual(code, 1)
+        self.assertIn("errors.Interrupted: ", complaints)
         self.assertIn("told to stop", other)
 
     def test_a_signal_handler_uses_nothing_else(self):
-        code, complaints, other = self.signalled("handler", signal.SIGTERM)
+        code, complaints, other = self.signalled("goes on", signal.SIGTERM)
         self.assertEqual(code, 1)
         for text in (complaints, other):
             self.assertIn("a signal handler uses the worker in the middle of a call", text)
@@ -192,7 +205,6 @@ class WentBackAtEndTest(unittest.TestCase):
         code, output, complaints = fixture.run_script(_NEEDED_SCRIPT)
         self.assertEqual((code, output), (1, "trained\n"))
         self.assertIn("the run has gone back", complaints)
-
 
 
 if __name__ == "__main__":

@@ -25,5 +25,12 @@ def state_of(optimizer: torch.optim.Optimizer, grad_scaler) -> tuple | None:
     return float(found_inf) > 0, _scalar(getattr(optimizer, "grad_scale", None))
 
 
+def forget(optimizer: torch.optim.Optimizer) -> None:
+    """PyTorch takes the attributes away after step(), but not if that raises, and multiplies the
+    next scale by the one that it finds."""
+    for name in ("found_inf", "grad_scale"):
+        vars(optimizer).pop(name, None)
+
+
 def _scalar(scale):
     return None if scale is None else scale.reshape(())

@@ -34,7 +34,10 @@ class _NodeHook:
     def __init__(self, parameter, call):
         with torch.enable_grad():
             self._node = parameter.expand_as(parameter).grad_fn.next_functions[0][0]
-        self._handle = self._node.register_hook(call)
+        self._handle = self._node.register_hook(
+            # A function of the script's may give none.
+            lambda *arguments: None if parameter.grad is None else call(*arguments)
+        )
 
     def remove(self):
         self._handle.remove()

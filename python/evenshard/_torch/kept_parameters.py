@@ -12,31 +12,39 @@ class KeptParameters:
     """The parameters that are trained, in all the places where the model had them at the start."""
 
     def __init__(self, model: torch.nn.Module, tensors: list[ModelTensor]):
-        trained = {id(item.tensor) for item in tensors if item.is_parameter}
+        self._trained = {id(item.tensor) for item in tensors if item.is_parameter}
         self._model = model
         self._places = [
-            (f"{path}.{key}" if path else key, module, key, parameter)
+            (f"{path}.{key}" if path else key, module, key, id(parameter))
             for path, module in model.named_modules()
             for key, parameter in module._parameters.items()
-            if id(parameter) in trained
+            if id(parameter) in self._trained
         ]
 
     def require(self, kind: str) -> None:
-        """Errors: FailedPrecondition if another parameter is in one of these places, or one is
-        nowhere in the model any more; `kind` is the class that trains them. One that has moved, as
-        by torch.nn.utils.prune or parametrize, and one of a module that the model has no more are
-        no errors."""
+        """Errors: FailedPrecondition if a parameter that is not trained is in one of these places,
+        or one is nowhere in the model any more; `kind` is the class that trains them. One that has
+        moved, as by torch.nn.utils.prune or parametrize, and one of a module that the model has no
+        more are no errors."""
+        in_model: set[int] | None = None
         for name, module, key, parameter in self._places:
-            # Dictionaries are read past their own methods, which tell ParameterReads of it. Modules
-            # of TorchScript have something else.
-            owned = module._parameters
-            owned = owned if isinstance(owned, dict) else dict(owned.items())
-            found = dict.get(owned, key)
-            if found is parameter:
+            found = _owned(module).get(key)
+            if id(found) in self._trained:
                 continue
-            if found is not None or not any(each is parameter for each in self._model.parameters()):
-                raise errors.FailedPrecondition(
-                    f"{name}: was replaced since evenshard.{kind} was made, by something that is"
-                    " not trained; allowed: changes of its values, as load_state_dict() makes them"
-                    " without assign=True"
-                )
+            if found is None:
+                if in_model is None:
+                    in_model = {id(p) for m in self._model.modules() for p in _owned(m).values()}
+                if parameter in in_model:
+                    continue
+            raise errors.FailedPrecondition(
+                f"{name}: was replaced since evenshard.{kind} was made, by something that is not"
+                " trained; allowed: changes of its values, as load_state_dict() makes them without"
+                " assign=True"
+            )
+
+
+def _owned(module):
+    # A copy of the dictionary, whose own methods would tell ParameterReads of the reads. Modules of
+    # TorchScript have something else.
+    owned = module._parameters
+    return dict(dict.items(owned) if isinstance(owned, dict) else owned.items())

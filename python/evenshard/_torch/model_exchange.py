@@ -235,6 +235,7 @@ class ModelExchange:
         """After WentBack: gives the model the parameters of the run's checkpoint."""
         self.handle.resume()
         self._placement.staged(wait=True)
+        self._placement.pass_done()
         self._reset()
         self._buffers.reset()
         self._received(range(len(self._tensors)))
@@ -281,6 +282,7 @@ class ModelExchange:
 
     def take_all(self) -> None:
         """Gives the model everything as it was received last."""
+        self._placement.pass_done()  # what the script has begun with it comes first
         self._buffers.reset()
         self._received(range(len(self._tensors)))
 
@@ -305,8 +307,10 @@ class ModelExchange:
     def _stage(self, i, scale):
         gradient = self._tensors[i].tensor.grad
         self._placement.stage(i, gradient, scale)
-        # In a ring sums take the place of what was staged.
-        is_noted = self.handle.is_ring and self._unchanged.compares
+        # In a ring sums take the place of what was staged. A view's version does not say whether it
+        # was written to.
+        is_compared = self._unchanged.compares or gradient._base is not None
+        is_noted = self.handle.is_ring and is_compared
         bits = checksum(gradient) if is_noted else None
         self._staged[i] = (gradient, version_of(gradient), bits)
         self._gathered += self._sizes[i]

@@ -84,11 +84,12 @@ class RegisteredStates:
     def send(self, compared: dict[str, str] | None = None) -> None:
         """Before an exchange begins, with what else is to be the same in all workers. Errors:
         FailedPrecondition if another worker has something else."""
-        is_first, self._has_begun = not self._has_begun, True
+        is_first = not self._has_begun and self._handle.iteration == 0
+        self._has_begun = True
         self._taken = None
         self._capture(BACKWARD)
         texts = {**self._texts, **(compared or {})}
-        # The first time also that there is nothing: others may have registered something.
+        # At the beginning also that there is nothing: others may have registered something.
         if texts or is_first and self._handle.compares_states:
             self._check_size(texts)
             self._handle.keep_state(texts)

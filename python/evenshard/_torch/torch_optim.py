@@ -66,7 +66,7 @@ def to_config(optimizer: torch.optim.Optimizer, tensors: list[ModelTensor]) -> s
     problems = list(_problems(kind, optimizer, tensors))
     if problems:
         raise errors.ConfigError("\n".join(problems))
-    names = {id(item.tensor): item.name for item in tensors}
+    names = {id(item.tensor): item.name for item in tensors if item.is_parameter}
     members = [[names[id(p)] for p in group["params"] if id(p) in names] for group in groups]
     settings = [_settings(kind, group) for group in groups]
     config_kind = _kind(kind, groups)
@@ -235,7 +235,8 @@ def _differing_problems(groups):
 def _kind(kind, groups):
     has_momentum = any(group.get("momentum", 0) != 0 for group in groups)
     if kind == "SGD" and has_momentum:
-        return "NESTEROV" if any(group["nesterov"] for group in groups) else "MOMENTUM"
+        is_nesterov = any(group["nesterov"] and group["momentum"] != 0 for group in groups)
+        return "NESTEROV" if is_nesterov else "MOMENTUM"
     if kind == "RMSprop" and has_momentum:
         return "RMSPROP_MOMENTUM"
     if any(group.get("amsgrad") for group in groups):

@@ -13,6 +13,7 @@ import torch
 
 from evenshard import _environment, _exit, errors
 from evenshard._handle import Declared, Handle, Statistics
+from evenshard._torch import grad_scaler as _grad_scaler
 from evenshard._torch import model as _model
 from evenshard._torch.gradient_hooks import on_gradient
 from evenshard._torch.kept_parameters import KeptParameters
@@ -165,6 +166,12 @@ class Training:
             self._exchange.abandon()
         self._note_step()
         self._exchange.registered.stepped()
+
+    def _forget_pass(self):
+        """What a forward and backward pass have left, which count for nothing."""
+        for i in self._trained:
+            self._tensors[i].tensor.grad = None
+        _grad_scaler.forget(self)
 
     @contextlib.contextmanager
     def join(self) -> Iterator[None]:

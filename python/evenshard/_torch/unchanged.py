@@ -23,6 +23,7 @@ SEQUENTIAL_HINT = (
 # Contents are compared in so many iterations of this worker at first, and in every so many-th then.
 _FIRST = 10
 _INTERVAL = 32
+_PIECE = 1 << 20  # elements
 
 _memcmp = ctypes.CDLL(None).memcmp
 _memcmp.argtypes = [ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t]
@@ -175,4 +176,6 @@ def checksum(parameter: torch.Tensor) -> int:
     """A number for the bits of a tensor."""
     plain = parameter.detach().contiguous().reshape(-1)
     words = {2: torch.int16, 4: torch.int32, 8: torch.int64}.get(plain.element_size(), torch.uint8)
-    return int(plain.view(words).sum(dtype=torch.int64)) % 2**40
+    # PyTorch converts what it adds up: so much at a time.
+    pieces = plain.view(words).split(_PIECE)
+    return int(sum(piece.sum(dtype=torch.int64) for piece in pieces)) % 2**40

@@ -39,6 +39,8 @@ class KeptParametersTest(unittest.TestCase):
         self.refused("head.weight")
         self.model.table.weight = self.model.head.weight
         self.refused("table.weight")
+        self.model.table.weight = self.model.head.weight = self.model.place  # which is trained
+        self.kept.require("LocalSteps")
         self.model.table.weight = self.model.head.weight = weight
         self.kept.require("LocalSteps")
 

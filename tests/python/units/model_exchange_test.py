@@ -22,8 +22,8 @@ class _Handle:
     """Notes the calls. Tensors come when a test puts them into `come`, or when they are waited
     for."""
 
-    is_ring = False
-    waits_in_forward = True
+    is_ring = compares_states = False
+    waits_in_forward = pushes_early = True
     iteration = 0
     rank = 0
 

@@ -107,6 +107,16 @@ class RuleTest(unittest.TestCase):
             ["kind: MOMENTUM", "learning_rate: 0.1", "momentum: 0.9", "weight_decay: 0.0",
              'rule { tensors: "0.bias" tensors: "2.bias" learning_rate: 0.2 momentum: 0.0 }'],
         )
+        # What a group without momentum says of Nesterov's means nothing, and of a frozen parameter
+        # nobody asks.
+        groups[1]["nesterov"] = True
+        model[2].bias.requires_grad_(False)
+        text = _text(lambda _: torch.optim.SGD(groups, lr=0.1, momentum=0.9), model)
+        self.assertEqual(
+            [text.splitlines()[i] for i in (0, 4)],
+            ["kind: MOMENTUM", 'rule { tensors: "0.bias" learning_rate: 0.2 momentum: 0.0 }'],
+        )
+        del groups[1]["nesterov"]
         groups[1].update(alpha=0.5)
         text = _text(lambda _: torch.optim.RMSprop(groups, lr=0.1, momentum=0.9), model)
         self.assertEqual(text.splitlines()[0], "kind: RMSPROP_MOMENTUM")
