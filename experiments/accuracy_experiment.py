@@ -37,8 +37,8 @@ def add_flags(add):
              "behind it, each after a vertical bar; with --drawn they may name what is drawn,\n"
              "the OPTIMIZER and the local STEPS;\ndefault: " + "\n         ".join(_MODES))
     add("--workers", default="2,4,8", help="numbers of workers; default: 2,4,8")
-    add("--seeds", type=int, default=3, help="of each; default: 3")
-    add("--epochs", type=int, default=3, help="default: 3")
+    add("--seeds", type=program.count, default=3, help="of each; default: 3")
+    add("--epochs", type=program.count, default=3, help="default: 3")
     add("--drawn", type=int, default=0, metavar="N", help="draws N trainings instead")
     add("--draw_seed", type=int, default=1, help="of the draw; default: 1")
     add("--set", action="append", default=[], metavar="FIELD=VALUE", dest="overrides",
@@ -107,6 +107,8 @@ def work(arguments, programs):
     modes = arguments.modes or list(_MODES)
     if not arguments.drawn and any("OPTIMIZER" in mode or "STEPS" in mode for mode in modes):
         raise program.UsageError("--mode: names OPTIMIZER or STEPS, allowed: only with --drawn")
+    if arguments.out:
+        program.check_can_write("--out", arguments.out)
     results = []
     for name, workers, more, optimizer, steps in _trainings(arguments):
         print(name, flush=True)

@@ -31,9 +31,9 @@ _SCHEMES = {
 
 def add_flags(add):
     add("--out", required=True, metavar="DIR", help="the folder of the results")
-    add("--clusters", type=int, default=10, metavar="N", help="default: 10")
+    add("--clusters", type=program.count, default=10, metavar="N", help="default: 10")
     add("--seed", type=int, default=7, help="default: 7")
-    add("--ways", type=int, default=4, metavar="N",
+    add("--ways", type=program.count, default=4, metavar="N",
         help="measures so many of the best ones by the advice; default: 4")
 
 
@@ -132,7 +132,7 @@ def work(arguments, programs):
         alone = next(way for way in each if way["name"] == _ALONE)
         of_cluster[_ALONE] = alone["images_per_second"]
     text, headline = _report(drawn, advised, measured)
-    folder.write("report.md", text)
+    folder.write_report(text)
     print("", headline, "", f"report: {folder.file('report.md')}", sep="\n", flush=True)
 
 
@@ -145,10 +145,13 @@ def _report(drawn, advised, measured):
     """Returns the text of the report, and its headline."""
     rows = []
     parts = []
+    second = []  # clusters whose first choice no experiment can measure
     for cluster, ways, of_cluster in zip(drawn, advised, measured):
         names = [way["name"] for way in ways]
         # The best of those that an experiment can measure.
         first = next(name for name in names if name in of_cluster)
+        if first != names[0]:
+            second.append(f"{cluster.name} ({names[0]})")
         best = max(of_cluster, key=of_cluster.get)
         parts.append(of_cluster[first] / of_cluster[best])
         for way in ways:
@@ -164,6 +167,11 @@ def _report(drawn, advised, measured):
         f" {matrix.count(len(parts), 'cluster')}; median {statistics.median(parts):.3f} of it,"
         f" least {min(parts):.3f}"
     )
+    if second:
+        headline += (
+            "; where its first choice cannot be measured here, the first one that can is meant: "
+            + ", ".join(second)
+        )
     of_clusters = [
         [
             cluster.name, cluster.model, str(cluster.workers), str(cluster.shards),

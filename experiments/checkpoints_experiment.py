@@ -52,12 +52,13 @@ _BLOCK = 4 << 20
 
 def add_flags(add):
     add("--folder", required=True, metavar="DIR", help="on the disk to measure")
-    add("--workers", type=int, default=2, help="default: 2")
-    add("--shards", type=int, default=2, help="default: 2")
-    add("--batch", type=int, default=128, help="images per worker; default: 128")
-    add("--every", type=int, default=50, help="iterations; default: 50")
-    add("--repeats", type=int, default=3, help="default: 3")
-    add("--shrink", type=int, default=1, metavar="N", help="a model of 1/N of the size, for a try")
+    add("--workers", type=program.count, default=2, help="default: 2")
+    add("--shards", type=program.count, default=2, help="default: 2")
+    add("--batch", type=program.count, default=128, help="images per worker; default: 128")
+    add("--every", type=program.count, default=50, help="iterations; default: 50")
+    add("--repeats", type=program.count, default=3, help="default: 3")
+    add("--shrink", type=program.count, default=1, metavar="N",
+        help="a model of 1/N of the size, for a try")
     add("--out", metavar="FILE", help="writes the result there as JSON")
 
 
@@ -174,6 +175,8 @@ def _sequential(folder, size):
 
 
 def work(arguments, programs):
+    if arguments.out:
+        program.check_can_write("--out", arguments.out)
     where = program.from_user(arguments.folder)
     os.makedirs(where, exist_ok=True)
     times = {False: [], True: []}

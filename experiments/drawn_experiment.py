@@ -8,18 +8,17 @@ all runs are done; 1 after a failure, such as a full disk; 2 for a wrong command
 machine allows no emulated network; 130 after Ctrl-C.
 """
 
-import argparse
 import shlex
 import sys
 
-from experiments import measurement
+from experiments import measurement, program
 from experiments.report import drawn_report
 from experiments.runs import clusters
 
 
 def add_flags(add):
     add("--out", required=True, metavar="DIR", help="the folder of the results")
-    add("--clusters", type=_above_zero, default=24, metavar="N", help="default: 24")
+    add("--clusters", type=program.count, default=24, metavar="N", help="default: 24")
     add("--seed", type=int, default=7, help="default: 7")
     add("--scheme", action="append", choices=clusters.SCHEMES, default=[],
         help="measures every cluster with it, instead of a drawn one; may be repeated,\n"
@@ -31,13 +30,6 @@ def add_flags(add):
     add("--modes", action="store_true",
         help="each cluster has an update policy and a topology that are drawn too, instead of\n"
              "SYNC and shards on hosts of their own")
-
-
-def _above_zero(text):
-    number = int(text)
-    if number < 1:
-        raise argparse.ArgumentTypeError(f"is {number}, allowed: at least 1")
-    return number
 
 
 def work(arguments, programs):
@@ -52,6 +44,6 @@ def work(arguments, programs):
     experiments = [clusters.experiment(cluster) for cluster in drawn]
     folder, results = measurement.measure_drawn(experiments, "clusters", arguments.out, programs)
     command = "bazel run -c opt //experiments:drawn -- " + shlex.join(sys.argv[1:])
-    folder.write("report.md", drawn_report.write(drawn, results, command))
+    folder.write_report(drawn_report.write(drawn, results, command))
     print("", *drawn_report.headlines(drawn, results), "", sep="\n")
     print(f"report: {folder.file('report.md')}", flush=True)

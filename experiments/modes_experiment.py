@@ -94,6 +94,7 @@ def work(arguments, programs):
                 "network": arguments.network,
                 "config": text_format.MessageToString(experiment.proto),
             },
+            programs.build(),
         )
         stored = folder.stored(experiment.runs(), training.is_result)
     except (ConfigError, OSError, output_folder.OutputFolderError) as error:
@@ -104,6 +105,6 @@ def work(arguments, programs):
     drawn = modes_charts.draw(results, folder.write)
     outlooks = outlook.simulate(experiment, programs)
     command = "bazel run -c opt //experiments:modes -- " + shlex.join(sys.argv[1:])
-    folder.write("report.md", modes_report.write(results, outlooks, drawn, command))
+    folder.write_report(modes_report.write(results, outlooks, drawn, command))
     print(f"\nreport: {folder.file('report.md')}")
     print("charts: " + ", ".join(folder.file(f"{name}.svg") for name in drawn), flush=True)

@@ -2,6 +2,7 @@
 command lines and their exit codes."""
 
 import argparse
+import hashlib
 import os
 import sys
 
@@ -28,6 +29,15 @@ class Programs:
     launch = _runfile("tools/launch/launch")
     simulate = _runfile("tools/simulate/simulate")
 
+    @classmethod
+    def build(cls):
+        """Returns a text that is another one if those that are measured are."""
+        found = hashlib.sha256()
+        for path in (cls.ps, cls.worker):
+            with open(path, "rb") as file:
+                found.update(hashlib.file_digest(file, "sha256").digest())
+        return found.hexdigest()[:16]
+
 
 class UsageError(Exception):
     """The command line or the config is wrong, and nothing was run. The text says why."""
@@ -36,6 +46,26 @@ class UsageError(Exception):
 def from_user(path):
     """Resolves a path against the user's working folder, which `bazel run` changes."""
     return os.path.join(os.environ.get("BUILD_WORKING_DIRECTORY", ""), path)
+
+
+def count(text):
+    """The type of a flag that counts something."""
+    number = int(text)
+    if number < 1:
+        raise argparse.ArgumentTypeError(f"is {number}, allowed: at least 1")
+    return number
+
+
+def check_can_write(flag, path):
+    """Before hours of work, whose result the file will have. Raises UsageError."""
+    try:
+        with open(from_user(path), "ab"):
+            pass
+    except OSError as error:
+        raise UsageError(
+            f"{flag}: is {path}, which cannot be written ({error.strerror}), allowed: a file in a"
+            " folder that exists"
+        ) from None
 
 
 def main(name, experiment, again):

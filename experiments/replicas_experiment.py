@@ -21,6 +21,7 @@ import statistics
 
 from experiments import program
 from experiments.cluster import network, run
+from experiments.report import output_folder
 from experiments.runs import clusters, matrix
 
 _REPLICA_COUNTS = (0, 1)
@@ -30,8 +31,9 @@ def add_flags(add):
     add("--out", required=True, metavar="DIR", help="the folder of the results")
     add("--drawn", type=int, default=3, metavar="N", help="default: 3")
     add("--seed", type=int, default=7, help="of the drawn clusters; default: 7")
-    add("--shrink", type=int, metavar="N", help="models of about 1/N of the size, for a try")
-    add("--repeats", type=int, default=3, metavar="N", help="default: 3")
+    add("--shrink", type=program.count, metavar="N",
+        help="models of about 1/N of the size, for a try")
+    add("--repeats", type=program.count, default=3, metavar="N", help="default: 3")
 
 
 def _clusters(arguments):
@@ -83,8 +85,11 @@ def _experiment(cluster, replicas):
 
 
 def work(arguments, programs):
-    folder = program.from_user(arguments.out)
-    os.makedirs(folder, exist_ok=True)
+    # Nobody else's, as long as this goes on.
+    folder = output_folder.OutputFolder(
+        program.from_user(arguments.out), {"experiment": "replicas"}
+    )
+    folder.claim()
     rows = []
     for cluster in _clusters(arguments):
         times = {replicas: [] for replicas in _REPLICA_COUNTS}
@@ -92,7 +97,9 @@ def work(arguments, programs):
             for replicas in _REPLICA_COUNTS:
                 experiment = _experiment(cluster, replicas)
                 one = dataclasses.replace(matrix.runs(experiment)[0], repeat=repeat)
-                place = os.path.join(folder, f"{cluster.name}-replicas{replicas}-r{repeat}")
+                place = folder.file(
+                    os.path.join("runs", f"{cluster.name}-replicas{replicas}-r{repeat}")
+                )
                 result = run.execute(
                     network.NAMESPACES, experiment, one, programs, place, lambda: None
                 )
@@ -116,8 +123,7 @@ def work(arguments, programs):
                 },
             }
         )
-        with open(os.path.join(folder, "results.json"), "w", encoding="utf-8") as file:
-            json.dump(rows, file, indent=1)
+        folder.write("results.json", json.dumps(rows, indent=1))
     print("", *map(_line, rows), sep="\n")
 
 

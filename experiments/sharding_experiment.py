@@ -39,11 +39,13 @@ def _network_kind(experiment, asked):
 
 def _report(results, programs, folder):
     explained = None
-    if results.experiment.proto.cluster.model.builtin == "vgg16":
+    proto = results.experiment.proto
+    # The paper's links are alike.
+    if proto.cluster.model.builtin == "vgg16" and not proto.shard_link_gbps:
         explained = paper.explain(programs)
     command = "bazel run -c opt //experiments:sharding -- " + shlex.join(sys.argv[1:])
     drawn = charts.draw(results, folder.write)
-    folder.write("report.md", report.write(results, drawn, explained, command))
+    folder.write_report(report.write(results, drawn, explained, command))
     print("", *results.headlines(), "", sep="\n")
     print(f"report: {folder.file('report.md')}")
     print("charts: " + ", ".join(folder.file(f"{name}.svg") for name in drawn), flush=True)
@@ -60,6 +62,8 @@ def work(arguments, programs):
         folder = output_folder.OutputFolder(
             program.from_user(arguments.out),
             {"network": kind, "config": text_format.MessageToString(experiment.proto)},
+            # Other hosts have their own.
+            None if kind == network.REMOTE else programs.build(),
         )
         stored = folder.stored(runs, run.is_result)
     except (ConfigError, output_folder.OutputFolderError) as error:

@@ -162,8 +162,10 @@ def execute(kind, experiment, run, programs, folder, on_tick):
             view = started.psctl("view", "--format=json")
             _check_replicas(_json(view, "what psctl view said")["view"])
         summaries = started.shut_down()
-        result = _result(experiment, summaries, stats)
-        end = max(worker.ended for worker in started.workers)
+        seconds = _iterations(experiment, summaries)
+        result = _result(experiment, seconds, summaries, stats)
+        # The last iteration is not measured.
+        end = max(worker.ended for worker in started.workers) - seconds[-1]
         for watch in watches:
             watch.close()
         uses = [watch.use(end - sum(result["iteration_seconds"]), end) for watch in watches]
@@ -200,7 +202,7 @@ def _wait(workers, shards, deadline, on_tick):
                 if shard.poll() is not None:
                     raise shard.error(f"ended before the workers, with exit code {shard.poll()}")
             done = {worker for worker in workers if worker.poll() == 0}
-            if time.monotonic() > deadline:
+            if len(done) < len(workers) and time.monotonic() > deadline:
                 late = next(worker for worker in workers if worker not in done)
                 raise late.error("is not done after run_seconds")
             on_tick()
@@ -258,10 +260,8 @@ def is_result(value):
     )
 
 
-def _result(experiment, summaries, stats):
-    """Returns the result of a run: seconds of this machine's clock, bytes of one iteration by
-    shard, or by worker of a ring. `stats` are those of each shard."""
-    warmup = experiment.proto.warmup_iterations
+def _iterations(experiment, summaries):
+    """Returns the seconds of each iteration, by this machine's clock."""
     iterations = matrix.iterations(experiment)
     batches = experiment.batches
     times = [summary["iteration_seconds"] for summary in summaries]
@@ -272,6 +272,15 @@ def _result(experiment, summaries, stats):
         [sum(seconds[first : first + batches]) for first in range(0, len(seconds), batches)]
         for seconds in times
     ]
+    # Workers wait for each other, so what one gains in one iteration it loses in another.
+    return [statistics.fmean(all_of) for all_of in zip(*times)]
+
+
+def _result(experiment, seconds, summaries, stats):
+    """Returns the result of a run: seconds of this machine's clock, bytes of one iteration by
+    shard, or by worker of a ring. `seconds` are those of each iteration, `stats` those of each
+    shard."""
+    iterations = matrix.iterations(experiment)
 
     def mean(field):
         return statistics.fmean(summary[field] for summary in summaries) / iterations
@@ -285,8 +294,7 @@ def _result(experiment, summaries, stats):
         ]
 
     return {
-        # Workers wait for each other, so what one gains in one iteration it loses in another.
-        "iteration_seconds": [statistics.fmean(all_of) for all_of in zip(*times)][warmup:-1],
+        "iteration_seconds": seconds[experiment.proto.warmup_iterations : -1],
         # All iterations count, because a schedule that overlaps them ends some in the next one.
         "mean_seconds": mean("seconds"),
         "compute_seconds": mean("compute_seconds"),

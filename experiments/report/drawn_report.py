@@ -4,7 +4,7 @@ import statistics
 
 from experiments.report import report
 from experiments.report.report import SIMULATOR_TOLERANCE
-from experiments.runs import clusters, matrix
+from experiments.runs import clusters, matrix, topology
 
 
 def write(drawn, results, command):
@@ -155,9 +155,11 @@ def _clusters(drawn):
             cluster.name,
             cluster.model + (f" shrunk {shrink} times" if shrink > 1 else ""),
             str(cluster.workers),
-            str(cluster.shards),
+            str(topology.shard_count(cluster.topology, cluster.workers, cluster.shards)),
             f"{cluster.link_gbps:g}",
-            " ".join(f"{rate:g}" for rate in cluster.shard_link_gbps),
+            # Otherwise there are none, or they have workers' links.
+            " ".join(f"{rate:g}" for rate in cluster.shard_link_gbps)
+            if cluster.topology == topology.APART else "-",
             ", ".join(f"worker {rank}: {factor:g} times" for rank, factor in slow.items()) or "-",
             matrix.device_name(cluster.device)
             + (f", batch {cluster.batch_size}" if cluster.device != "none" else ""),

@@ -13,6 +13,7 @@ import json
 import os
 
 _IDENTITY = "experiment.json"
+_BUILD = "build"  # in a result
 
 
 class OutputFolderError(Exception):
@@ -22,10 +23,14 @@ class OutputFolderError(Exception):
 class OutputFolder:
     """The folder, which is locked until the process ends."""
 
-    def __init__(self, path, identity):
-        """`identity` is a JSON value. Results are comparable if it is equal."""
+    def __init__(self, path, identity, build=None):
+        """`identity` is a JSON value. Results are comparable if it is equal. `build` is a text that
+        tells the programs that are measured from those of another build, whose results are kept
+        and named in the report."""
         self.path = path
         self._identity = identity
+        self._build = build
+        self._builds = {}  # by the IDs of runs that are done
         try:
             os.makedirs(os.path.join(path, "runs"), exist_ok=True)
             self._take_lock()
@@ -85,18 +90,41 @@ class OutputFolder:
 
     def store(self, run, result):
         """Makes the folder this experiment's, when its first result is stored."""
-        self.write(_IDENTITY, json.dumps(self._identity, indent=2))
+        self.claim()
+        if self._build is not None:
+            result = {**result, _BUILD: self._build}
         self.write(os.path.join("runs", run.id, "result.json"), json.dumps(result))
+        self._builds[run.id] = self._build
+
+    def claim(self):
+        """From now on the folder is no other experiment's."""
+        self.write(_IDENTITY, json.dumps(self._identity, indent=2))
 
     def stored(self, runs, is_result):
         """Returns the results of the runs that are done. `is_result` tells whether a value is a
         result. Raises OutputFolderError if a file holds anything else."""
         results = {}
         for run in runs:
-            result = self._read_json(os.path.join("runs", run.id, "result.json"), is_result)
+            result = self._read_json(
+                os.path.join("runs", run.id, "result.json"), lambda v: is_result(_without_build(v))
+            )
             if result is not None:
-                results[run] = result
+                self._builds[run.id] = result.get(_BUILD)
+                results[run] = _without_build(result)
         return results
+
+    def write_report(self, text):
+        """Writes report.md, with the runs that other builds of the programs have done."""
+        if len(set(self._builds.values())) > 1:
+            # The latest one is this process's, or whichever has done the most.
+            builds = list(self._builds.values())
+            latest = self._build if self._build in builds else max(builds, key=builds.count)
+            others = sorted(id for id, build in self._builds.items() if build != latest)
+            text += (
+                f"\n**By other builds of the programs** than the rest: {len(others)} of"
+                f" {len(builds)} runs, {', '.join(others)}.\n"
+            )
+        self.write("report.md", text)
 
     def _read_json(self, name, is_valid):
         """Returns the JSON value of a file, or None if there is none. Raises OutputFolderError."""
@@ -118,3 +146,9 @@ class OutputFolder:
             f"{self.file(name)} is damaged ({how}), allowed: as it was written; without"
             " runs/ID/result.json that run is done again, and another --out begins anew"
         )
+
+
+def _without_build(value):
+    if not isinstance(value, dict):
+        return value
+    return {key: each for key, each in value.items() if key != _BUILD}

@@ -319,6 +319,13 @@ class ShardingTest(unittest.TestCase):
         self.check_nothing_is_left(runner, namespaces, links)
         self.assertEqual(runner.returncode, 130)
 
+    def test_sigterm_ends_it_as_ctrl_c_does(self):
+        links = set(os.listdir("/sys/class/net"))
+        runner, namespaces = self.start_endless("--network=host")
+        runner.send_signal(signal.SIGTERM)
+        self.check_nothing_is_left(runner, namespaces, links)
+        self.assertEqual(runner.returncode, 130)
+
     def test_nothing_is_left_on_the_hosts_own_network_either(self):
         links = set(os.listdir("/sys/class/net"))
         runner, namespaces = self.start_endless("--network=host")

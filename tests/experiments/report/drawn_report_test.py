@@ -91,6 +91,12 @@ class DrawnReportTest(unittest.TestCase):
             " | rtx_2080_ti, batch 12 | 9 |",
             text,
         )
+        for mode, shards in (("colocated", 3), ("one master", 1), ("ring", 0)):
+            of_mode = dataclasses.replace(
+                drawn, mode=next(each for each in clusters.MODES if each.name == mode)
+            )
+            text = drawn_report.write([of_mode], [_measured(drawn)], "")
+            self.assertIn(f"| c00 | vgg16 shrunk 4 times | 3 | {shards} | 10 | - |", text)
 
 
 if __name__ == "__main__":

@@ -55,6 +55,44 @@ class OutputFolderTest(unittest.TestCase):
             folder.stored(runs, lambda value: True), {runs[2]: {"iteration_seconds": [1.5]}}
         )
 
+    def test_the_report_names_runs_of_other_builds(self):
+        runs = matrix.runs(fixture.experiment())
+
+        def open_by(build):
+            folder = OutputFolder(self.path, {}, build)
+            folder.stored(runs, lambda value: set(value) == {"seconds"})
+            for run in runs:
+                os.makedirs(folder.run_folder(run), exist_ok=True)
+            return folder
+
+        def report(folder):
+            folder.write_report("# Title\n")
+            with open(folder.file("report.md"), encoding="utf-8") as file:
+                return file.read()
+
+        folder = open_by(None)  # as before builds were noted
+        folder.store(runs[0], {"seconds": 1})
+        self.assertEqual(report(folder), "# Title\n")
+        del folder
+        folder = open_by("first")
+        self.assertEqual(report(folder), "# Title\n")  # nothing else to tell it from
+        folder.store(runs[1], {"seconds": 2})
+        del folder
+        folder = open_by("second")
+        folder.store(runs[2], {"seconds": 3})
+        others = ", ".join(sorted(run.id for run in runs[:2]))
+        self.assertIn(f"than the rest: 2 of 3 runs, {others}.\n", report(folder))
+        self.assertEqual(
+            folder.stored(runs, lambda value: set(value) == {"seconds"}),
+            {run: {"seconds": i} for i, run in enumerate(runs[:3], 1)},
+        )
+        del folder
+        folder = open_by("first")
+        others = ", ".join(sorted(run.id for run in (runs[0], runs[2])))
+        self.assertIn(f"2 of 3 runs, {others}.\n", report(folder))
+        del folder
+        self.assertIn("2 of 3 runs", report(open_by("third")))
+
     def test_a_damaged_file_is_refused_with_its_name_and_what_is_wrong_with_it(self):
         runs = matrix.runs(fixture.experiment())
         folder = OutputFolder(self.path, {})
