@@ -17,7 +17,8 @@ other, and the result is the ratio within a round: its median, and the smallest 
     python3 bench/python/python_package.py link      bfloat16 beside float32, links of 10 Gb/s
     python3 bench/python/python_package.py order     modules registered in other orders, a ring
 
-All but goodput and reader need PyTorch. Results are checked before anything is timed.
+All but goodput and reader need PyTorch. What is timed is checked, before it or before it counts;
+memory counts bytes and checks nothing else.
 """
 
 import argparse

@@ -1,6 +1,7 @@
 """From the import to the first step."""
 
 import json
+import sys
 import time
 
 from measuring import config, report, run
@@ -27,5 +28,10 @@ def startup_worker(_):
     optimizer.step()
     optimizer.synchronize()
     seconds = time.perf_counter() - start
+    # Before the time counts: a step was done, and all have what it gave.
+    sums = torch.tensor([p.detach().double().sum() for p in model.parameters()],
+                        dtype=torch.float64)
+    if optimizer.iteration != 1 or not torch.equal(optimizer.mean(sums), sums):
+        sys.exit("the workers do not have the same parameters after a step")
     optimizer.close()
     print(json.dumps({"seconds": seconds}))
