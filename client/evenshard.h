@@ -87,8 +87,8 @@ EVENSHARD_API const char* evenshard_differing_state(void);
 
 typedef enum evenshard_role {
   EVENSHARD_PARAMETER = 0, /* a gradient is pushed, which goes through the optimizer */
-  /* The running value minus the new one is pushed, and subtracted as it is: the mean of the new
-   * values under SYNC. */
+  /* The running value minus the new one is pushed, and subtracted as it is, whatever the optimizer:
+   * the mean over the workers under SYNC, each worker's part of that under ASYNC and SSP. */
   EVENSHARD_RUNNING_STATISTIC = 1,
   /* Not trained. Worker 0 pushes the value itself, whatever its bits, and pushes it as absent while
    * it has not changed; others always do that. An update replaces the value by worker 0's. */

@@ -115,6 +115,11 @@ absl::Status AsyncPolicy::Apply(int index, History& history, Gradient gradient) 
   if (header.has_data()) {
     change.encoding = static_cast<Encoding>(header.encoding);
     change.scale = 1.0f / header.weight;
+    if (config_.TensorOf(chunk.info()).role == TensorRole::kRunningStatistic) {
+      // Each worker pushes how far it is from what it has seen. All of that by all of them would
+      // overshoot, the more the more batches lie in a push.
+      change.scale /= static_cast<float>(config_.workers());
+    }
     const absl::Status applied =
         chunk.ApplyGradient(gradient.data, change.encoding, change.scale, change.rate);
     if (!applied.ok()) {

@@ -112,9 +112,8 @@ TEST_CASE("the number of shards does not change a deterministic run") {
   }
 }
 
-TEST_CASE("running statistics change by the pushed values alone, whatever the optimizer") {
-  const auto [policy, expected] =
-      GENERATE(table<std::string, float>({{"SYNC", (1 + 2 + 6) / 3.0f}, {"ASYNC", 1 + 2 + 6}}));
+TEST_CASE("running statistics change by the mean of the pushed values, whatever the optimizer") {
+  const std::string policy = GENERATE("SYNC", "ASYNC");
   const std::string optimizer = GENERATE(
       "{kind: SGD learning_rate: 0.1 weight_decay: 0.5}", "{kind: ADAM learning_rate: 0.1}",
       "{kind: MOMENTUM learning_rate: 0.1 schedule: {warmup_iterations: 100}}");
@@ -141,7 +140,7 @@ TEST_CASE("running statistics change by the pushed values alone, whatever the op
     for (int64_t i = tensor.offset; i < tensor.offset + tensor.size; ++i) {
       const float lost = start[i] - end[i];
       if (statistic) {
-        REQUIRE(lost == expected);
+        REQUIRE(lost == Approx((1 + 2 + 6) / 3.0));
       } else {
         REQUIRE(std::abs(lost) < 1);  // clipped, and a tenth of it
         REQUIRE(lost != 0);

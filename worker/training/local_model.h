@@ -28,7 +28,7 @@ class LocalModel {
 
   // Takes the optimizer's step by the gradients, those of a batch. The schedule of the learning
   // rate goes by `iteration`, counted from 0. Running statistics have what was pushed of them
-  // subtracted, as at the shards.
+  // subtracted.
   void Step(int64_t iteration);
 
   // Whether the worker has joined a run under way and not taken part in a round yet. Its optimizer

@@ -279,7 +279,11 @@ std::string Oracle::CheckUpdate(const Instance& instance, const StoredChunk& chu
       return "it has another size";
     }
     const UpdateRate& rate = record->rate;
-    const float mean = 1.0f / weights;
+    float mean = 1.0f / weights;
+    if (!sync_ && config_.model().tensors()[chunk.info().tensor].role ==
+                      TensorRole::kRunningStatistic) {
+      mean /= static_cast<float>(config_.workers());
+    }
     if (weights > 0 &&
         !copy.ApplyGradient(BytesOf(sum), FLOAT32, is_clipped ? scale : mean, rate).ok()) {
       continue;
