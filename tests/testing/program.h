@@ -26,6 +26,7 @@ namespace evenshard {
 class Program {
  public:
   explicit Program(const std::vector<std::string>& command, int terminal_columns = 0) {
+    signal(SIGINT, SIG_DFL);  // which a shell has the jobs in its background ignore
     auto started = StartChild(command, {}, terminal_columns);
     INFO(started.status().message());
     REQUIRE(started.ok());

@@ -8,8 +8,10 @@
 #include <system_error>
 #include <utility>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "common/base/status_macros.h"
+#include "common/base/text.h"
 #include "common/net/listener.h"
 #include "common/process/open_files.h"
 #include "common/security/tls_files.h"
@@ -121,9 +123,20 @@ absl::Status CheckData(const PlannedConfig& config) {
   return OpenDatasets(config).status();
 }
 
+// They are told to programs in lines.
+absl::Status CheckOverrides(const LaunchOptions& options) {
+  for (const std::string& change : options.overrides) {
+    if (!absl::StrContains(change, '\n')) continue;
+    return absl::InvalidArgumentError(absl::StrCat(
+        "--set: \"", Printable(change), "\" has a line break, allowed: FIELD=VALUE in one line"));
+  }
+  return absl::OkStatus();
+}
+
 }  // namespace
 
 absl::Status CheckLaunch(const LaunchOptions& options, const PlannedConfig& config) {
+  RETURN_IF_ERROR(CheckOverrides(options));
   RETURN_IF_ERROR(CheckSecurity(config.proto()));
   RETURN_IF_ERROR(CheckDistinct(options));
   RETURN_IF_ERROR(CheckProgram(options, config));

@@ -113,7 +113,9 @@ std::string DefaultName(const LaunchOptions& options) {
   const std::filesystem::path path = script != program.end() ? *script
                                      : program.empty()       ? options.config
                                                              : program[0];
-  return absl::StrCat(path.stem().string(), "-", getpid());
+  const std::string stem = path.stem().string();
+  const size_t begin = stem.find_first_not_of('.');  // of "node ." nothing is left
+  return absl::StrCat(begin == std::string::npos ? "run" : stem.substr(begin), "-", getpid());
 }
 
 // Enters the run under its name, which a run without one gets here.

@@ -51,7 +51,12 @@ sigset_t BlockSignals() {
   signal(SIGCHLD, SIG_DFL);
   sigset_t signals;
   sigemptyset(&signals);
-  for (const int signal : {SIGCHLD, SIGINT, SIGTERM, SIGHUP}) sigaddset(&signals, signal);
+  for (const int number : {SIGCHLD, SIGINT, SIGTERM, SIGHUP, SIGPIPE}) {
+    struct sigaction before;
+    // What nohup ignores stays ignored, which the kernel forgets of a signal that is blocked.
+    if (sigaction(number, nullptr, &before) == 0 && before.sa_handler == SIG_IGN) continue;
+    sigaddset(&signals, number);
+  }
   sigprocmask(SIG_BLOCK, &signals, nullptr);
   return signals;
 }
@@ -255,6 +260,10 @@ void Supervisor::ReadSignals() {
   while (read(signals_, &info, sizeof(info)) == sizeof(info)) {
     const int signal = static_cast<int>(info.ssi_signo);
     if (signal == SIGCHLD) continue;  // Reap() checks every child anyway
+    // When a terminal closes, its shell and the kernel may both say so. Nobody reads the output any
+    // more once that has failed.
+    const bool comes_again = signal == SIGHUP || signal == SIGPIPE;
+    if (comes_again && (interrupt_ != 0 || (failed_ && ending_))) continue;
     if (interrupt_ != 0 || (failed_ && ending_)) {
       BeginEnd(signal);
       KillRest();
@@ -264,7 +273,7 @@ void Supervisor::ReadSignals() {
     const std::string name = absl::StrCat("SIG", sigabbrev_np(signal));
     Say(absl::StrCat("ending the run on ", name));
     Fail(kSignalExit + signal, absl::StrCat("the run was ended by ", name));
-    Interrupt(signal == SIGHUP ? SIGTERM : signal);
+    Interrupt(comes_again ? SIGTERM : signal);
   }
 }
 

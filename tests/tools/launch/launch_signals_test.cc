@@ -3,6 +3,7 @@
 #include <signal.h>
 
 #include <catch2/catch.hpp>
+#include <filesystem>
 #include <string>
 #include <utility>
 #include <vector>
@@ -129,6 +130,51 @@ TEST_CASE("a second signal kills every process at once") {
   kill(launch.pid(), SIGTERM);
   CHECK(launch.Wait() == 128 + SIGTERM);
   CHECK(run.AllGone());
+}
+
+TEST_CASE("a terminal that closes may say so twice") {
+  ScriptedRun run;
+  run.worker = "await_signal";
+  run.psctl = "echo saving; until [[ -e go ]]; do sleep 0.01; done";
+  run.flags = {"--save=" + run.folder.Path("model")};
+  Program& launch = run.Start();
+  run.AwaitAll();
+  kill(launch.pid(), SIGHUP);
+  launch.WaitFor("[save] saving\n");
+  kill(launch.pid(), SIGHUP);
+  run.folder.Write("go", "");
+  CHECK(launch.Wait() == 128 + SIGHUP);
+  INFO(launch.output());
+  CHECK(Contains(launch, "[worker 0] got TERM\n"));
+  CHECK(Contains(launch, "[launch] the model is in " + run.folder.Path("model") + "\n"));
+  CHECK(run.AllGone());
+}
+
+TEST_CASE("a signal that launch was started to ignore stays ignored") {
+  ScriptedRun run;
+  run.starter = {"nohup"};
+  run.worker = "await_signal";
+  Program& launch = run.Start();
+  run.AwaitAll();
+  kill(launch.pid(), SIGHUP);
+  kill(launch.pid(), SIGTERM);
+  CHECK(launch.Wait() == 128 + SIGTERM);
+  CHECK_FALSE(Contains(launch, "SIGHUP"));
+  CHECK(run.AllGone());
+}
+
+TEST_CASE("when nobody reads the output any more, the run ends in order") {
+  ScriptedRun run;
+  run.starter = {"bash", "-c", "\"$@\" | head -n 1; echo \"code ${PIPESTATUS[0]}\"", "bash"};
+  run.worker = "trap 'touch told; exit 0' TERM; ready; while :; do echo loud; sleep 0.02; done";
+  run.psctl = "touch \"asked-for-$1\"";
+  run.flags = {"--save=" + run.folder.Path("model")};
+  Program& launch = run.Start();
+  CHECK(launch.Wait() == 0);
+  INFO(launch.output());
+  CHECK(Contains(launch, absl::StrCat("code ", 128 + SIGPIPE, "\n")));
+  CHECK(std::filesystem::exists(run.folder.Path("told")));
+  CHECK(std::filesystem::exists(run.folder.Path("asked-for-save")));
 }
 
 TEST_CASE("when launch itself is killed, none of its processes survives") {

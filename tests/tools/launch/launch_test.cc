@@ -161,6 +161,27 @@ TEST_CASE("a config that can be read only once is refused") {
   CHECK(Contains(launch, "is a pipe, which can be read once"));
 }
 
+TEST_CASE("an override in several lines is refused") {
+  ScriptedRun run;
+  run.flags = {"--set=optimizer={kind: SGD\nlearning_rate: 0.5}"};
+  Program& launch = run.Start();
+  CHECK(launch.Wait() == 2);
+  INFO(launch.output());
+  CHECK(Contains(launch, "has a line break, allowed: FIELD=VALUE in one line"));
+  CHECK(run.Pids().empty());
+}
+
+TEST_CASE("a config whose name begins with a dot names a run") {
+  ScriptedRun run;
+  run.Start().Wait();
+  std::filesystem::rename(run.folder.Path("config"), run.folder.Path(".config"));
+  Program launch({"tools/launch/launch", "--config=" + run.folder.Path(".config"),
+                  "--ps=" + run.folder.Path("ps"), "--worker=" + run.folder.Path("worker")});
+  CHECK(launch.Wait() == 0);
+  INFO(launch.output());
+  CHECK(Contains(launch, "the run succeeded"));
+}
+
 TEST_CASE("each process gets the config, its number, the overrides and the shards' ports") {
   ScriptedRun run;
   run.ps = "echo \"$@\"; await_signal";

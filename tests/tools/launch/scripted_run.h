@@ -31,6 +31,7 @@ class ScriptedRun {
   std::string config = "limits { shutdown_seconds: 30 }";
   std::string worker_flag;  // in place of the worker's script
   std::vector<std::string> flags;
+  std::vector<std::string> starter;  // in front of launch's command line, such as nohup
 
   const ScratchFolder folder;
 
@@ -47,9 +48,11 @@ class ScriptedRun {
                                               training { iterations: 1 }
                                               compute { backend: EMULATED })pb",
                                             "\n", config));
-    std::vector<std::string> command = {
-        "tools/launch/launch", "--config=" + config_file, Script("ps", ps), Script("psctl", psctl),
-        worker_flag.empty() ? Script("worker", worker) : worker_flag};
+    std::vector<std::string> command = starter;
+    command.insert(command.end(),
+                   {"tools/launch/launch", "--config=" + config_file, Script("ps", ps),
+                    Script("psctl", psctl),
+                    worker_flag.empty() ? Script("worker", worker) : worker_flag});
     command.insert(command.end(), flags.begin(), flags.end());
     return program_.emplace(command, terminal_columns);
   }

@@ -256,5 +256,25 @@ TEST_CASE("psctl save fails with the reason and leaves no file if a shard is dow
   CHECK(folder.Files() == std::vector<std::string>{"config"});
 }
 
+TEST_CASE("a run that no worker has joined yet is a failure, and no wrong usage") {
+  const ScratchFolder folder;
+  const std::string config = folder.Write("config", R"pb(
+    model { from_workers {} }
+    partition { scheme: STRIPED }
+    shard { address: "127.0.0.1:1" }
+    workers: 2
+    update { policy: SYNC })pb");
+  for (const std::vector<std::string>& verb :
+       {std::vector<std::string>{"save", "--out=" + folder.Path("model")}, {"plan"}}) {
+    std::vector<std::string> command = {kPsctl};
+    command.insert(command.end(), verb.begin(), verb.end());
+    command.push_back("--config=" + config);
+    Program program(command);
+    CHECK(program.Wait() == 1);
+    INFO(program.output());
+    CHECK(absl::StrContains(program.output(), "allowed: a run whose workers have joined"));
+  }
+}
+
 }  // namespace
 }  // namespace evenshard

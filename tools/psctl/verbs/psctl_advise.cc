@@ -38,7 +38,8 @@ absl::Status WriteFile(const std::string& path, const std::string& text) {
 
 // Refuses a path at which a file is, or at which none can be written.
 absl::Status CheckNew(const char* flag, const std::string& path, bool replaces) {
-  if (!replaces && std::filesystem::exists(path)) {
+  std::error_code error;  // of which CheckWritable() knows more
+  if (!replaces && std::filesystem::exists(path, error)) {
     return absl::AlreadyExistsError(absl::StrCat("--", flag, ": \"", Printable(path),
                                                  "\" exists, allowed: a new file, or --force"));
   }
@@ -85,8 +86,9 @@ int AdviseVerb(int argc, const char* const* argv) {
     const absl::Status writable = CheckNew(flag, *path, force);
     if (!writable.ok()) return PrintError(writable, kPsctlUsage);
   }
-  if (!write.empty() &&
-      std::filesystem::weakly_canonical(write) == std::filesystem::weakly_canonical(svg)) {
+  std::error_code error;
+  if (!write.empty() && std::filesystem::weakly_canonical(write, error) ==
+                            std::filesystem::weakly_canonical(svg, error)) {
     const auto same = absl::InvalidArgumentError(absl::StrCat(
         "--write and --svg are the same file, ", Printable(svg), ", allowed: a file for each"));
     return PrintError(same, kPsctlUsage);

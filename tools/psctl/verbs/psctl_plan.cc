@@ -44,7 +44,10 @@ int PlanVerb(int argc, const char* const* argv) {
   std::vector<PlannedConfig> configs;
   for (const std::string& name : names) {
     absl::StatusOr<PlannedConfig> config = LoadWithModel(name, overrides);
-    if (!config.ok()) return PrintError(config.status(), kPsctlUsage);
+    if (!config.ok()) {
+      const bool is_early = absl::IsUnavailable(config.status());  // for a model from workers
+      return PrintError(config.status(), is_early ? kPsctlFailure : kPsctlUsage);
+    }
     configs.push_back(*std::move(config));
   }
   if (std::any_of(configs.begin(), configs.end(),

@@ -37,6 +37,8 @@ int SaveVerb(int argc, const char* const* argv) {
     return PrintError(found, kPsctlUsage);
   }
   const absl::StatusOr<PlannedConfig> config = LoadWithModel(target.config, target.overrides);
+  // No worker has joined yet, or no shard answers.
+  if (absl::IsUnavailable(config.status())) return PrintError(config.status(), kPsctlFailure);
   absl::Status usable = config.ok() ? config->CheckHasShards() : config.status();
   if (usable.ok()) usable = CheckSecurity(config->proto());
   if (!usable.ok()) return PrintError(usable, kPsctlUsage);

@@ -163,6 +163,7 @@ TEST_CASE("psctl advise refuses what it cannot answer") {
   refused({"--config=/nowhere"}, "/nowhere");
   refused(With({"--write=/nowhere/x"}), "/nowhere/x");
   const ScratchFolder folder;
+  refused(With({"--svg=" + folder.Path(std::string(300, 'x'))}), "File name too long");
   refused(With({"--write=" + folder.Path("x"), "--svg=" + folder.Path("./x")}), "the same file");
 }
 

@@ -143,7 +143,10 @@ void SetPrediction(const PlannedConfig& config, std::optional<double> link_gbps,
   report->bound_seconds = bound.iteration_seconds();
   report->computes = bound.compute_seconds > 0;
   report->device = PredictedDevice(config.proto());
-  report->predicted_seconds = Predict(config.planned_run(), rates, times).iteration_seconds;
+  const Prediction prediction = Predict(config.planned_run(), rates, times);
+  report->predicted_seconds = prediction.iteration_seconds;
+  report->predicted_images_per_second =
+      prediction.batches_per_second * config.proto().training().batch_size();
 }
 
 }  // namespace

@@ -50,6 +50,7 @@ struct PlanReport {
   Stretch worst_stretch;
   // The time of an iteration, as simulated, and the time that none can beat.
   double predicted_seconds = 0;
+  double predicted_images_per_second = 0;  // of all workers
   double bound_seconds = 0;
   bool computes = false;        // whether they contain computing, or are of the exchange alone
   std::string device;           // which they assume

@@ -183,13 +183,17 @@ std::string PlanComparison(absl::Span<const std::string> names,
   }
   std::string text = SideBySide(blocks);
   if (reports.size() == 2) {
-    const auto [fast, slow] =
-        std::minmax(reports[0], reports[1], [](const PlanReport& a, const PlanReport& b) {
-          return a.predicted_seconds < b.predicted_seconds;
-        });
+    // Their iterations may have other numbers of images.
+    const size_t fast = reports[1].predicted_images_per_second >
+                        reports[0].predicted_images_per_second;
+    const size_t slow = 1 - fast;
+    const bool are_alike = Title(reports[0]) == Title(reports[1]);
+    const auto name = [&](size_t i) { return are_alike ? names[i] : Title(reports[i]); };
     absl::StrAppend(
-        &text, absl::StrFormat("\nThe prediction: %s is %.2f times as fast as %s.\n", Title(fast),
-                               slow.predicted_seconds / fast.predicted_seconds, Title(slow)));
+        &text, absl::StrFormat("\nThe prediction: %s is %.2f times as fast as %s.\n", name(fast),
+                               reports[fast].predicted_images_per_second /
+                                   reports[slow].predicted_images_per_second,
+                               name(slow)));
   }
   return text;
 }

@@ -46,6 +46,15 @@ TEST_CASE("plans are compared side by side, and by their predicted times") {
   CHECK(absl::EndsWith(text, " times as fast as LAYER_BASED ROUND_ROBIN.\n"));
 }
 
+TEST_CASE("plans of one placement are compared by images, under their names") {
+  const std::string partition = "scheme: LAYER_BASED";
+  const std::vector<PlannedConfig> configs = {
+      SmallConfig(partition, {"training.batch_size=4"}),
+      SmallConfig(partition, {"training.batch_size=12"})};
+  const std::string text = PlanComparison({"one", "two"}, configs);
+  CHECK(absl::EndsWith(text, "\nThe prediction: two is 3.00 times as fast as one.\n"));
+}
+
 TEST_CASE("the text says at which links the encodings pay, by what they take here") {
   const PlannedConfig config = SmallConfig(
       "scheme: STRIPED", {"exchange.gradient_encoding=INT4", "exchange.update_encoding=INT8"});
