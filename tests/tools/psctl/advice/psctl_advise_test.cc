@@ -163,8 +163,10 @@ TEST_CASE("psctl advise refuses what it cannot answer") {
   refused({"--config=/nowhere"}, "/nowhere");
   refused(With({"--write=/nowhere/x"}), "/nowhere/x");
   const ScratchFolder folder;
-  refused(With({"--svg=" + folder.Path(std::string(300, 'x'))}), "File name too long");
   refused(With({"--write=" + folder.Path("x"), "--svg=" + folder.Path("./x")}), "the same file");
+  const Result late = Run("advise", With({"--svg=" + folder.Path(std::string(300, 'x'))}));
+  CHECK(late.code == 1);
+  CHECK_THAT(late.output, Contains("File name too long"));
 }
 
 }  // namespace
