@@ -280,8 +280,8 @@ std::string Oracle::CheckUpdate(const Instance& instance, const StoredChunk& chu
     }
     const UpdateRate& rate = record->rate;
     float mean = 1.0f / weights;
-    if (!sync_ && config_.model().tensors()[chunk.info().tensor].role ==
-                      TensorRole::kRunningStatistic) {
+    if (!sync_ &&
+        config_.model().tensors()[chunk.info().tensor].role == TensorRole::kRunningStatistic) {
       mean /= static_cast<float>(config_.workers());
     }
     if (weights > 0 &&

@@ -49,10 +49,9 @@ class ScriptedRun {
                                               compute { backend: EMULATED })pb",
                                             "\n", config));
     std::vector<std::string> command = starter;
-    command.insert(command.end(),
-                   {"tools/launch/launch", "--config=" + config_file, Script("ps", ps),
-                    Script("psctl", psctl),
-                    worker_flag.empty() ? Script("worker", worker) : worker_flag});
+    command.insert(command.end(), {"tools/launch/launch", "--config=" + config_file,
+                                   Script("ps", ps), Script("psctl", psctl),
+                                   worker_flag.empty() ? Script("worker", worker) : worker_flag});
     command.insert(command.end(), flags.begin(), flags.end());
     return program_.emplace(command, terminal_columns);
   }

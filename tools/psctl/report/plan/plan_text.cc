@@ -184,8 +184,8 @@ std::string PlanComparison(absl::Span<const std::string> names,
   std::string text = SideBySide(blocks);
   if (reports.size() == 2) {
     // Their iterations may have other numbers of images.
-    const size_t fast = reports[1].predicted_images_per_second >
-                        reports[0].predicted_images_per_second;
+    const size_t fast =
+        reports[1].predicted_images_per_second > reports[0].predicted_images_per_second;
     const size_t slow = 1 - fast;
     const bool are_alike = Title(reports[0]) == Title(reports[1]);
     const auto name = [&](size_t i) { return are_alike ? names[i] : Title(reports[i]); };

@@ -48,9 +48,8 @@ TEST_CASE("plans are compared side by side, and by their predicted times") {
 
 TEST_CASE("plans of one placement are compared by images, under their names") {
   const std::string partition = "scheme: LAYER_BASED";
-  const std::vector<PlannedConfig> configs = {
-      SmallConfig(partition, {"training.batch_size=4"}),
-      SmallConfig(partition, {"training.batch_size=12"})};
+  const std::vector<PlannedConfig> configs = {SmallConfig(partition, {"training.batch_size=4"}),
+                                              SmallConfig(partition, {"training.batch_size=12"})};
   const std::string text = PlanComparison({"one", "two"}, configs);
   CHECK(absl::EndsWith(text, "\nThe prediction: two is 3.00 times as fast as one.\n"));
 }
