@@ -90,7 +90,7 @@ def goes_on() -> None:
     """What would have ended the program has not, as in a notebook."""
     global _uncaught, _exception, _last_value  # pylint: disable=global-statement
     _uncaught = _exception = None
-    _last_value = _uncaught_value()
+    _last_value = getattr(sys, "last_value", None)
 
 
 def _note_uncaught() -> None:
@@ -138,11 +138,6 @@ def _note_cells() -> None:
     shell.showtraceback = note
 
 
-def _uncaught_value():
-    """The latest exception that Python has shown by a hook of the script's, in place of note()."""
-    return None if sys.excepthook is _hook else getattr(sys, "last_value", None)
-
-
 def _noting(leave):
     def note(code=None):
         global _uncaught  # pylint: disable=global-statement
@@ -177,8 +172,10 @@ def _chain(trace):
 
 def _end_all() -> None:
     global _uncaught, _exception  # pylint: disable=global-statement
-    shown = _uncaught_value()
-    if _open and _uncaught is None and shown is not _last_value:
+    shown = getattr(sys, "last_value", None)
+    # By a hook of the script's, in place of note().
+    is_own = sys.excepthook is not _hook and shown is not _last_value
+    if _open and _uncaught is None and is_own:
         _uncaught, _exception = text_of(shown), shown
     if _open and _uncaught is not None:
         if os.environ.get(_RESTARTS) == "1" or isinstance(_exception, errors.WentBack):
