@@ -2,8 +2,7 @@
 //   1. Push checks, under the chunk's lock, that the push counts: its view, its session, and its
 //      iteration, which is not before the worker's clock. A repeat is answered and not counted.
 //   2. Apply makes it an update by itself, at the rate that its staleness allows (Asynchrony) and
-//   no
-//      larger than update.max_norm allows (NormLimit), and tells the observers.
+//      no larger than update.max_norm allows (NormLimit), and tells the observers.
 //   3. Answer releases the reply: under SSP when no other worker is too far behind, as
 //      StalenessBound says, and under both when the observers have the change (Confirm). The push
 //      itself may let others go on (Release).

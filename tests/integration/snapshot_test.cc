@@ -82,6 +82,18 @@ absl::Status Train(
   return absl::OkStatus();
 }
 
+// Under ASYNC a push adds 1 to a parameter, and one W-th of that to a running statistic: what it
+// adds to each element of the model, in the order of Snapshot::values.
+std::vector<float> OfOneAsyncPush(const PlannedConfig& config) {
+  std::vector<float> added;
+  for (const Tensor& tensor : config.model().tensors()) {
+    const bool is_statistic = tensor.role == TensorRole::kRunningStatistic;
+    added.resize(added.size() + tensor.size,
+                 is_statistic ? 1.0f / static_cast<float>(config.proto().workers()) : 1.0f);
+  }
+  return added;
+}
+
 struct Snapshot {
   absl::StatusOr<int64_t> iteration = absl::UnknownError("not pulled");
   std::vector<float> values;  // of all tensors
@@ -312,15 +324,20 @@ TEST_CASE("ASYNC: every chunk has at least as many updates as the snapshot says"
   CHECK(absl::IsOutOfRange(snapshots.back().iteration.status()));
   snapshots.pop_back();
   REQUIRE(snapshots.size() > 1);
+  const std::vector<float> added = OfOneAsyncPush(config);
   int64_t before = -1;
   for (const Snapshot& snapshot : snapshots) {
     CHECK(*snapshot.iteration > before);
     before = *snapshot.iteration;
-    for (const float value : snapshot.values) REQUIRE(value >= *snapshot.iteration);
+    for (size_t i = 0; i < added.size(); ++i) {
+      REQUIRE(snapshot.values[i] >= *snapshot.iteration * added[i]);
+    }
   }
   // Two workers have pushed 100 times each.
   CHECK(before == 200);
-  for (const float value : snapshots.back().values) REQUIRE(value == 200);
+  for (size_t i = 0; i < added.size(); ++i) {
+    REQUIRE(snapshots.back().values[i] == 200 * added[i]);
+  }
 }
 
 TEST_CASE("a shard serves a bounded number of snapshots, and its end ends them") {
