@@ -1,11 +1,10 @@
 // psctl is the operator's tool for a config and its running cluster.
 
-#include <cerrno>
-#include <cstring>
 #include <iostream>
 
 #include "absl/strings/string_view.h"
 #include "common/process/command_line.h"
+#include "common/process/standard_output.h"
 #include "tools/psctl/verbs/psctl.h"
 
 namespace {
@@ -40,20 +39,14 @@ void PrintUsage(std::ostream& out) {
   out << "\nExit code: 0 all went well, 1 something failed, 2 wrong usage or config.\n";
 }
 
-// Returns the verb's own `code`, or a failure if its output could not be written, as on a full
-// disk.
-int FlushResult(int code) {
-  if (std::cout.flush()) return code;
-  std::cerr << "psctl: cannot write to standard output: " << std::strerror(errno) << "\n";
-  return evenshard::kPsctlFailure;
-}
-
 }  // namespace
 
 int main(int argc, char** argv) {
   const absl::string_view name = argc > 1 ? argv[1] : "";
   for (const Verb& verb : kVerbs) {
-    if (name == verb.name) return FlushResult(verb.run(argc - 1, argv + 1));
+    if (name != verb.name) continue;
+    const int code = verb.run(argc - 1, argv + 1);
+    return evenshard::FlushStandardOutput("psctl", code, evenshard::kPsctlFailure);
   }
   if (name == "--help" || name == "-h") {
     PrintUsage(std::cout);

@@ -7,6 +7,7 @@
 #include "common/placement/simulator/simulator.h"
 #include "common/process/command_line.h"
 #include "common/process/log.h"
+#include "common/process/standard_output.h"
 #include "tools/simulate/simulate_options.h"
 #include "tools/simulate/simulate_report.h"
 
@@ -18,6 +19,7 @@ constexpr char kUsage[] =
     "Simulates the run of a config on links, shards and devices that need not exist, and prints\n"
     "the time of an iteration. Rates are in Gb/s in each direction, from which the overhead of\n"
     "Ethernet, IP and TCP is subtracted.";
+constexpr int kFailure = 1;
 constexpr int kUsageError = 2;
 
 int Main(int argc, char** argv) {
@@ -84,7 +86,7 @@ int Main(int argc, char** argv) {
   result.bound = BoundOf(config->planned_run(), result.rates, *layer_times);
   result.simulation = Simulate(config->planned_run(), result.rates, *layer_times, simulation);
   std::cout << (format == "json" ? SimulateJson(result) : SimulateText(result));
-  return 0;
+  return FlushStandardOutput("simulate", 0, kFailure);
 }
 
 }  // namespace

@@ -15,6 +15,8 @@
 namespace evenshard {
 namespace {
 
+// No config has more workers.
+constexpr int kMaxWorkers = 1024;
 // With more shards, the queues between workers and shards would not fit into memory.
 constexpr int kMaxShards = 1024;
 constexpr int kMaxTimelineBins = 100000;
@@ -112,7 +114,8 @@ absl::StatusOr<PlannedConfig> LoadConfig(const SimulateOptions& options) {
                 absl::StrCat("workers=", options.workers));
     const absl::StatusOr<Config> file = Config::Load(options.config, options.overrides);
     int workers;
-    if (file.ok() && file->is_ring() && absl::SimpleAtoi(options.workers, &workers)) {
+    if (file.ok() && file->is_ring() && absl::SimpleAtoi(options.workers, &workers) &&
+        workers <= kMaxWorkers) {
       overrides.push_back(RingOverride(*file, workers));
     }
   }

@@ -79,6 +79,14 @@ TEST_CASE("psctl fails with the reason if its result cannot be written") {
       {"/bin/sh", "-c", absl::StrCat("exec ", kPsctl, " plan --config=", config, " >/dev/full")});
   CHECK(full.Wait() == 1);
   CHECK(full.output() == "psctl: cannot write to standard output: No space left on device\n");
+
+  FakeShard shard;  // what repeats ends too
+  const std::string running = WriteConfig(folder, {shard.address()});
+  Program watch(
+      {"/bin/sh", "-c",
+       absl::StrCat("exec ", kPsctl, " stats --watch=0.01 --config=", running, " >/dev/full")});
+  CHECK(watch.Wait() == 1);
+  CHECK(watch.output() == "psctl: cannot write to standard output: No space left on device\n");
 }
 
 TEST_CASE("psctl plan prints a table or JSON and applies overrides") {
@@ -245,6 +253,10 @@ TEST_CASE("psctl needs neither the model nor the plan for what asks for none") {
     CHECK(program.Wait() == 0);
   }
   CHECK(shard.shut_down);
+
+  Program in_vain({kPsctl, "checkpoints", "--folder=" + folder.Path("."), "--set=workers=2"});
+  CHECK(in_vain.Wait() == 2);
+  CHECK(absl::StrContains(in_vain.output(), "--set: has no effect with --folder"));
 }
 
 TEST_CASE("psctl save fails with the reason and leaves no file if a shard is down") {

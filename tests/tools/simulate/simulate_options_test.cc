@@ -123,6 +123,8 @@ TEST_CASE("a ring gets as many workers as asked for, and no shards") {
   CHECK(LoadConfig(options)->workers() == 2);
   options.workers = "0";
   CHECK(absl::StrContains(LoadConfig(options).status().message(), "workers: is 0"));
+  options.workers = "2000000000";
+  CHECK(absl::StrContains(LoadConfig(options).status().message(), "workers: is 2000000000"));
   options.workers = "";
   options.shards = "2";
   CHECK(LoadConfig(options).status().message() ==

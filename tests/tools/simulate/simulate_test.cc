@@ -64,6 +64,16 @@ TEST_CASE("simulate prints the time of an iteration and its bound, as a table or
   CHECK(json["shards"][2]["utilisation_in"].get<double>() <= 1);
 }
 
+TEST_CASE("simulate fails with the reason if its result cannot be written") {
+  const ScratchFolder folder;
+  const std::string config = folder.Write(
+      "run.textproto", ClusterConfigOf(2, 2, kMemoryBased, "FULL").proto().DebugString());
+  Program full(
+      {"/bin/sh", "-c", "exec tools/simulate/simulate --config=" + config + " >/dev/full"});
+  CHECK(full.Wait() == 1);
+  CHECK(full.output() == "simulate: cannot write to standard output: No space left on device\n");
+}
+
 TEST_CASE("the JSON says what decides the bound, and has a timeline on demand") {
   const auto parsed = [](const std::vector<std::string>& flags) {
     const Result result = Simulate(flags);

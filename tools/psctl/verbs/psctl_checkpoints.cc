@@ -30,7 +30,11 @@ absl::StatusOr<std::string> FolderOf(const std::string& path, const std::string&
     return absl::InvalidArgumentError(
         "psctl checkpoints: has neither or both of --config and --folder, allowed: one of the two");
   }
-  if (!folder.empty()) return folder;
+  if (!folder.empty()) {
+    if (overrides.empty()) return folder;
+    return absl::InvalidArgumentError(
+        "psctl checkpoints: --set: has no effect with --folder, allowed: with --config");
+  }
   ASSIGN_OR_RETURN(const Config config, Config::Load(path, overrides));
   if (!config.proto().recovery().has_checkpoint()) {
     return config.FieldError("recovery.checkpoint",

@@ -92,6 +92,7 @@ int Watch(const Config& config, absl::Duration timeout, absl::Duration period, b
                 << StatsText(report, earlier ? &*earlier : nullptr) << "\n"
                 << std::flush;
     }
+    if (!std::cout) return kPsctlFailure;
     earlier = std::move(report);
     if (sigtimedwait(&signals, nullptr, &wait) > 0) {
       return earlier->complete() ? kPsctlOk : kPsctlFailure;
