@@ -9,6 +9,7 @@
 #include "absl/strings/str_join.h"
 #include "common/base/status_macros.h"
 #include "common/base/text.h"
+#include "common/checkpoint/checkpoint_settings.h"
 #include "common/checkpoint/shard_file.h"
 #include "common/checkpoint/shard_file_writer.h"
 
@@ -19,27 +20,13 @@ std::string ShapeText(const std::vector<int64_t>& shape) {
   return absl::StrCat("[", absl::StrJoin(shape, ", "), "]");
 }
 
-absl::Status Refuse(const std::string& what, absl::string_view there, absl::string_view here) {
-  return absl::FailedPreconditionError(absl::StrCat("the checkpoint was written with ", what, " ",
-                                                    there, ", but this config has ", here));
-}
-
 absl::Status CheckFacts(const CheckpointFacts& facts, const PlannedConfig& config) {
-  const std::string& optimizer = OptimizerConfig::Kind_Name(config.proto().optimizer().kind());
-  if (facts.optimizer != optimizer) {
-    return Refuse("optimizer.kind", Printable(facts.optimizer), optimizer);
-  }
-  const std::string& policy = Update::Policy_Name(config.proto().update().policy());
-  if (facts.policy != policy) return Refuse("update.policy", Printable(facts.policy), policy);
-  // Iterations are counted by rounds.
-  if (const int64_t steps = config.proto().local().steps(); facts.local_steps != steps) {
-    return Refuse("local.steps", absl::StrCat(facts.local_steps), absl::StrCat(steps));
-  }
+  RETURN_IF_ERROR(CheckSettings(facts.settings, config));
   // In a ring only the parts follow from the number of workers.
-  if (facts.workers != config.workers() && !config.is_ring()) {
-    return Refuse("workers:", absl::StrCat(facts.workers), absl::StrCat(config.workers()));
-  }
-  return absl::OkStatus();
+  if (facts.workers == config.workers() || config.is_ring()) return absl::OkStatus();
+  return absl::FailedPreconditionError(
+      absl::StrCat("the checkpoint was written with workers: ", facts.workers,
+                   ", but this config has ", config.workers()));
 }
 
 }  // namespace

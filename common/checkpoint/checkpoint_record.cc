@@ -73,9 +73,7 @@ Json ToJson(const CheckpointFacts& facts) {
           {"shards", facts.shards},
           {"workers", facts.workers},
           {"model", facts.model},
-          {"optimizer", facts.optimizer},
-          {"policy", facts.policy},
-          {"local_steps", facts.local_steps},
+          {"settings", facts.settings},
           {"config_fingerprint", Hex(facts.config_fingerprint)},
           {"plan_fingerprint", Hex(facts.plan_fingerprint)},
           {"view", facts.view},
@@ -150,7 +148,7 @@ class FieldReader {
   }
 
   // An object with texts.
-  void Read(const ReadJson& object, const char* field, StatesByName* out) {
+  void Read(const ReadJson& object, const char* field, std::map<std::string, std::string>* out) {
     const ReadJson* const value = Find(object, field);
     if (value == nullptr || !value->is_object()) return Refuse(field);
     for (const auto& [name, text] : value->items()) {
@@ -208,9 +206,7 @@ void Read(const ReadJson& json, FieldReader* reader, CheckpointFacts* facts) {
   reader->Read(json, "shards", &facts->shards);
   reader->Read(json, "workers", &facts->workers);
   reader->Read(json, "model", &facts->model);
-  reader->Read(json, "optimizer", &facts->optimizer);
-  reader->Read(json, "policy", &facts->policy);
-  reader->Read(json, "local_steps", &facts->local_steps);
+  reader->Read(json, "settings", &facts->settings);
   reader->ReadHex(json, "config_fingerprint", &facts->config_fingerprint);
   reader->ReadHex(json, "plan_fingerprint", &facts->plan_fingerprint);
   reader->Read(json, "view", &facts->view);

@@ -2,6 +2,7 @@
 #define EVENSHARD_COMMON_CHECKPOINT_CHECKPOINT_RECORD_H_
 
 #include <cstdint>
+#include <map>
 #include <string>
 #include <vector>
 
@@ -16,7 +17,7 @@
 namespace evenshard {
 
 // The version of the files of checkpoints. A program reads its own version only.
-inline constexpr uint64_t kCheckpointFormat = 5;
+inline constexpr uint64_t kCheckpointFormat = 6;
 // The largest record or manifest that is read.
 inline constexpr int64_t kMaxRecordBytes = int64_t{1} << 30;
 
@@ -28,10 +29,8 @@ struct CheckpointFacts {
   uint64_t run = 0;  // View::run
   int shards = 0;
   int workers = 0;
-  std::string model;        // its name
-  std::string optimizer;    // the name of OptimizerConfig.Kind
-  std::string policy;       // the name of Update.Policy
-  int64_t local_steps = 0;  // of a round, which counts as an iteration; 0 without local steps
+  std::string model;                            // its name
+  std::map<std::string, std::string> settings;  // CheckpointSettings of its config
   uint64_t config_fingerprint = 0;
   uint64_t plan_fingerprint = 0;
   // View::worker_set up to the cut, and the number of the view that it is from. A slot may finish

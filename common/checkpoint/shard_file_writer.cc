@@ -5,6 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/base/status_macros.h"
+#include "common/checkpoint/checkpoint_settings.h"
 #include "common/checkpoint/checksum.h"
 #include "common/checkpoint/folder_owner.h"
 #include "common/checkpoint/safetensors.h"
@@ -21,9 +22,7 @@ ShardRecord MakeRecord(const PlannedConfig& config, const CheckpointPart& part, 
                   .shards = part.parts,
                   .workers = config.workers(),
                   .model = config.model().name(),
-                  .optimizer = OptimizerConfig::Kind_Name(config.proto().optimizer().kind()),
-                  .policy = Update::Policy_Name(config.proto().update().policy()),
-                  .local_steps = config.proto().local().steps(),
+                  .settings = CheckpointSettings(config),
                   .config_fingerprint = config.fingerprint(),
                   .plan_fingerprint = part.plan_fingerprint};
   record.shard = part.index;

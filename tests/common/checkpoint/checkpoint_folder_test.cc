@@ -179,20 +179,20 @@ TEST_CASE("every flipped bit is found, and every shorter file") {
 }
 
 TEST_CASE("a checkpoint of another version is refused by name") {
-  const auto [format, whose] = GENERATE(table<int, std::string>({{4, "an older"}, {6, "a newer"}}));
+  const auto [format, whose] = GENERATE(table<int, std::string>({{5, "an older"}, {7, "a newer"}}));
   SimulatedDisk disk;
   const PlannedConfig config = CheckpointConfig(1);
   const CheckpointFolder folder(&disk, kFolder);
   WriteCheckpoint(&disk, kFolder, config, kFirst);
   const std::string path = folder.FilePath(kFirst, kManifestName);
   const std::string other = Reseal(absl::StrReplaceAll(
-      disk.Files()[path], {{"\"format\":5", absl::StrCat("\"format\":", format)}}));
+      disk.Files()[path], {{"\"format\":6", absl::StrCat("\"format\":", format)}}));
   REQUIRE(WriteWholeFile(&disk, path, other).ok());
   const absl::Status status = CheckpointReader::Open(&disk, kFolder, config, kFirst).status();
   CHECK(absl::IsFailedPrecondition(status));
   CHECK(status.message() == absl::StrCat(path, " was written by ", whose,
                                          " version of Evenshard: it has format ", format,
-                                         ", allowed: 5"));
+                                         ", allowed: 6"));
   CHECK((*folder.List())[0].state == State::kDamaged);
 }
 

@@ -135,6 +135,39 @@ TEST_CASE("a checkpoint of rounds of another length is refused") {
       "with local.steps 4, but this config has 8"));
 }
 
+TEST_CASE("a checkpoint whose arrays or iterations mean something else is refused") {
+  RealStorage storage;
+  const ScratchFolder folder;
+  const std::string path = folder.Path("c");
+  const auto config_with = [](const std::string& asynchrony, const std::string& more = "") {
+    std::vector<std::string> overrides = {
+        "optimizer={kind: MOMENTUM learning_rate: 0.1 momentum: 0.9}",
+        absl::StrCat("update={policy: ASYNC asynchrony {", asynchrony, "}}")};
+    if (!more.empty()) overrides.push_back(more);
+    return CheckpointConfig(2, overrides);
+  };
+  WriteCheckpoint(&storage, path, config_with("velocity: PER_WORKER"), kId);
+  const auto error = [&](const std::string& asynchrony, const std::string& more = "") {
+    return ErrorOf(&storage, path, config_with(asynchrony, more));
+  };
+  // As many arrays, of which the second is another one.
+  CHECK(absl::EndsWith(error("velocity: SHARED correction: GAP_AWARE"),
+                       "with update.asynchrony.velocity PER_WORKER, but this config has SHARED"));
+  CHECK(absl::EndsWith(error("correction: GAP_AWARE"),
+                       "with update.asynchrony.correction NONE or DELAY_COMPENSATION, but this "
+                       "config has GAP_AWARE"));
+  CHECK(absl::EndsWith(error("", "training.batch_size=64"),
+                       "with training.batch_size 32, but this config has 64"));
+  for (const std::string same : {"velocity: PER_WORKER", "correction: DELAY_COMPENSATION", ""}) {
+    CHECK(CheckpointReader::Open(&storage, path, config_with(same), kId).ok());
+  }
+  const std::string synchronous = folder.Path("s");
+  WriteCheckpoint(&storage, synchronous, CheckpointConfig(2), kId);
+  CHECK(absl::EndsWith(
+      ErrorOf(&storage, synchronous, CheckpointConfig(2, {"exchange={update_encoding: INT8}"})),
+      "with exchange.update_encoding none, but this config has some"));
+}
+
 TEST_CASE("a checkpoint of another model, optimizer, policy or number of workers is refused") {
   RealStorage storage;
   const ScratchFolder folder;

@@ -75,8 +75,7 @@ std::string CheckpointsJson(const CheckpointsReport& report) {
       json["age_seconds"] = absl::ToDoubleSeconds(report.now - info.written);
       json["run"] = Hex(info.facts->run);
       json["model"] = info.facts->model;
-      json["optimizer"] = info.facts->optimizer;
-      json["policy"] = info.facts->policy;
+      json["settings"] = info.facts->settings;
       json["shards"] = info.facts->shards;
       json["workers"] = info.facts->workers;
     }

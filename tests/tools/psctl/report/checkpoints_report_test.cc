@@ -57,7 +57,7 @@ TEST_CASE("a report has every checkpoint, the newest first, with what is wrong w
   CHECK(complete["generation"] == 1);
   CHECK(complete["iteration"] == 100);
   CHECK(complete["age_seconds"] == 90.0);
-  CHECK(complete["optimizer"] == "ADAM");
+  CHECK(complete["settings"]["optimizer.kind"] == "ADAM");
   CHECK(complete["shards"] == 2);
   CHECK_FALSE(complete.contains("why"));
 }
