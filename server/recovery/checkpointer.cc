@@ -98,7 +98,10 @@ void Checkpointer::LeaveOut(const Cut& cut, absl::string_view reason) {
 
 std::optional<uint64_t> Checkpointer::Changed(int index, const StoredChunk& chunk,
                                               const ChunkChange& change) {
-  if (!IsSync()) return std::nullopt;
+  if (!IsSync()) {
+    has_changed_ = true;
+    return std::nullopt;
+  }
   absl::MutexLock lock(&mutex_);
   if (IsDue(chunk.clock())) Begin(CutAt(view_, chunk.clock()));
   if (active_.has_value()) ++changes_;
@@ -152,7 +155,8 @@ void Checkpointer::Tick() {
   if (last_begun_.exchange == 0 && !IsSync()) {
     last_begun_.exchange = number;  // the first is due after a while
   }
-  if (number > last_begun_.exchange && options_.holds_role()) {
+  const bool may_begin = view_.number() > 0 || has_changed_;
+  if (number > last_begun_.exchange && may_begin && options_.holds_role()) {
     Begin({.id = {.generation = view_.generation(), .iteration = number},
            .exchange = number,
            .run = view_.run()});

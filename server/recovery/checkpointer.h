@@ -1,6 +1,7 @@
 #ifndef EVENSHARD_SERVER_RECOVERY_CHECKPOINTER_H_
 #define EVENSHARD_SERVER_RECOVERY_CHECKPOINTER_H_
 
+#include <atomic>
 #include <cstdint>
 #include <deque>
 #include <functional>
@@ -40,7 +41,9 @@ namespace evenshard {
 // slots cut at the same iterations without having to talk: at multiples of every_iterations, or
 // where the view says.
 //
-// ASYNC: every chunk as it is when its turn comes.
+// ASYNC: every chunk as it is when its turn comes. Without views no cut begins before a worker has
+// pushed: workers begin once the processes of all slots are there, and each process has looked in
+// the folder for what the run begins from, where it would take a cut for one of an earlier run.
 //
 // What the workers have registered (RegisteredStates) is in slot 0's part. A worker gives it before
 // it pushes at the cut's exchange; a cut that is written earlier waits for it.
@@ -174,6 +177,7 @@ class Checkpointer final : public ChunkObserver {
   Cut last_begun_ ABSL_GUARDED_BY(mutex_);            // or left out
   uint64_t last_number_ ABSL_GUARDED_BY(mutex_) = 0;  // NumberOfCut(last_begun_)
   uint64_t stride_ ABSL_GUARDED_BY(mutex_) = 1;       // the cuts with multiples of it are begun
+  std::atomic<bool> has_changed_ = false;             // ASYNC: some chunk, by a push
   bool tidies_ ABSL_GUARDED_BY(mutex_) = false;       // Work() is to remove what lacks this slot
   bool looks_ ABSL_GUARDED_BY(mutex_) = false;        // Work() is to look at the folder
   absl::Duration held_up_ ABSL_GUARDED_BY(mutex_);

@@ -426,6 +426,42 @@ TEST_CASE_METHOD(
 }
 
 TEST_CASE_METHOD(CheckpointerFixture,
+                 "ASYNC: a process by itself writes nothing before a worker has pushed") {
+  config = std::make_unique<PlannedConfig>(
+      SlotConfig({"recovery.replicas=0", "recovery.checkpoint.every_seconds=10",
+                  "recovery.checkpoint.folder=\"/run\"", "update.policy=ASYNC"}));
+  folder = "/run";
+  SlotHost::Options options{.config = config.get(),
+                            .self = Process(0, 10),
+                            .clock = &clock,
+                            .storage = &disk,
+                            .has_threads = false};
+  options.start.set_generation(1);
+  options.start.set_run(77);
+  auto taken = FolderOwner::Take(&disk, folder, options.start.run(), "the test");
+  REQUIRE(taken.ok());
+  owner = *std::move(taken);
+  auto host = SlotHost::Start(options);
+  REQUIRE(host.ok());
+  hosts[0] = *std::move(host);
+  const auto checkpoints_later = [&] {
+    clock.Advance(absl::Seconds(10));
+    hosts[0]->Tick();
+    Work(0);
+    const auto found = CheckpointFolder(&disk, folder).List();
+    REQUIRE(found.ok());
+    return found->size();
+  };
+  hosts[0]->Tick();
+  CHECK(checkpoints_later() == 0);
+  CHECK(checkpoints_later() == 0);
+  view.add_worker()->set_incarnation(100);
+  sinks.push_back(std::make_shared<RecordingSink>());
+  REQUIRE(Push(*Primary(0), 0, 0, Primary(0)->store().chunks()[0].info()).ok());
+  CHECK(checkpoints_later() == 1);
+}
+
+TEST_CASE_METHOD(CheckpointerFixture,
                  "ASYNC: slots have checkpoints in common, however many are due") {
   Begin({"recovery.replicas=0", "recovery.checkpoint.every_seconds=0.05", "update.policy=ASYNC"});
   clock.Advance(absl::Milliseconds(10));
