@@ -217,7 +217,8 @@ void ExchangeStream::Reply(uint32_t chunk, uint64_t iteration, bool dropped) {
     absl::MutexLock lock(&mutex_);
     if (ending_) return;
     if (const auto owed = owed_.find(chunk); owed != owed_.end()) {
-      if (VersionsTell(*shard_)) reply.base_version = owed->second;
+      // A worker that has nothing says 0 as well.
+      if (VersionsTell(*shard_) && owed->second > 0) reply.base_version = owed->second;
       owed_.erase(owed);
     }
     if (SharesMemory()) ++shared_writes_;

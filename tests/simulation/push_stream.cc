@@ -116,7 +116,8 @@ void PushStream::Take(GradientHeader header, std::shared_ptr<const std::string> 
 void PushStream::Reply(uint32_t chunk, uint64_t iteration, bool dropped) {
   if (ended_ || (dropped && options_.context->plant == Plant::kIgnoresLate)) return;
   PendingReply reply{.chunk = chunk, .iteration = iteration, .dropped = dropped};
-  if (const auto owed = owed_.extract(chunk); !owed.empty() && VersionsTell(*options_.shard)) {
+  const auto owed = owed_.extract(chunk);
+  if (!owed.empty() && owed.mapped() > 0 && VersionsTell(*options_.shard)) {
     reply.base_version = owed.mapped();
   }
   replies_.Push(chunk, reply);

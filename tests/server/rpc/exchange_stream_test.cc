@@ -161,6 +161,32 @@ TEST_CASE_METHOD(Fixture, "replies that are held do not stop the push that lets 
   CHECK(peer.End().ok());
 }
 
+TEST_CASE_METHOD(Fixture, "who names version 0 may have nothing, and gets the parameters") {
+  Serve(1);
+  service->incarnation = Incarnation(0);
+  Peer peer(*service, 0);
+  const std::string gradient = peer.chunk.data();
+  const auto exchange = [&](uint64_t iteration, bool skips, uint64_t base_version) {
+    peer.chunk.set_iteration(iteration);
+    peer.chunk.set_base_version(base_version);
+    peer.chunk.set_skip(skips);
+    peer.chunk.set_data(skips ? "" : gradient);
+    REQUIRE(peer.stream->Write(MessageOf(peer.chunk)));
+    ParameterChunks reply;
+    REQUIRE(peer.stream->Read(&reply));
+    return reply.chunk(0);
+  };
+  const ParameterChunk skipped = exchange(0, true, 0);
+  CHECK(skipped.version() == 0);
+  CHECK_FALSE(skipped.unchanged());
+  CHECK(skipped.data().size() == gradient.size());
+  CHECK(exchange(1, false, 0).version() == 1);
+  const ParameterChunk unchanged = exchange(2, true, 1);
+  CHECK(unchanged.unchanged());
+  CHECK(unchanged.data().empty());
+  CHECK(peer.End().ok());
+}
+
 TEST_CASE_METHOD(Fixture, "a stream of a worker that has not joined is refused") {
   Serve(1);
   service->incarnation = 4711;

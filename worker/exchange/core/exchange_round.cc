@@ -214,10 +214,11 @@ absl::StatusOr<bool> ExchangeRound::Claim(int shard, const ParameterHeader& head
                      header.version, "; the worker has version ", chunks_.version(chunk)));
   }
   const auto encoding = static_cast<Encoding>(header.encoding);
-  chunks_.Claim(chunk, header.all_absent,
-                header.has_data() && header.version != chunks_.version(chunk)
-                    ? EncodedBytes(encoding, plan_.chunks()[chunk].size)
-                    : 0);
+  chunks_.Claim(
+      chunk, header.all_absent,
+      header.has_data() && (header.version != chunks_.version(chunk) || header.version == 0)
+          ? EncodedBytes(encoding, plan_.chunks()[chunk].size)
+          : 0);
   seen_.dropped |= header.dropped;
   seen_.least = std::min(seen_.least, header.next_iteration);
   seen_.most = std::max(seen_.most, header.next_iteration);
