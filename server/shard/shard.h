@@ -114,7 +114,8 @@ class Shard {
   absl::Status Report(const ReportRequest& request);
 
   // Takes a worker's value for a mean over the workers. Errors: those of Membership::CheckHolds and
-  // MeanTable::Ask; FAILED_PRECONDITION under ASYNC, and if a worker that is missing has finished;
+  // MeanTable::Ask; FAILED_PRECONDITION under ASYNC, and if a worker that is missing has finished,
+  // unless this process is new and may be told of the mean by that worker;
   // UNAVAILABLE while the worker has not joined this slot's shard of a later view; the run's
   // failure.
   absl::StatusOr<MeanResponse> Mean(const MeanRequest& request);

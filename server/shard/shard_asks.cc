@@ -14,6 +14,11 @@ namespace evenshard {
 namespace {
 
 constexpr absl::string_view kWorkerState = "what a worker keeps by itself";
+constexpr absl::string_view kMean = "a mean";
+
+// For so long a process that has taken slot 0 over waits for what workers that have finished tell
+// it of means that its predecessor knew (MeanCalls::Retell).
+constexpr absl::Duration kToldWithin = absl::Seconds(10);
 
 }  // namespace
 
@@ -35,13 +40,15 @@ absl::Status Shard::CheckAsks(uint32_t worker, uint64_t incarnation, absl::strin
 }
 
 absl::StatusOr<MeanResponse> Shard::Mean(const MeanRequest& request) {
-  RETURN_IF_ERROR(CheckAsks(request.worker(), request.incarnation(), "a mean"));
+  RETURN_IF_ERROR(request.is_mean() ? CheckGives(request.worker(), request.incarnation(), kMean)
+                                    : CheckAsks(request.worker(), request.incarnation(), kMean));
   if (request.is_past()) {
     MeanResponse response;
     response.set_waits(means_.WaitsFor(request.worker(), request.iteration()));
     return response;
   }
-  const std::set<uint32_t> have_finished = HaveFinished();
+  const bool may_be_told = view_ > 0 && clock_->Now() - start_time_ < kToldWithin;
+  const std::set<uint32_t> have_finished = may_be_told ? std::set<uint32_t>() : HaveFinished();
   absl::MutexLock lock(&view_mutex_);
   return means_.Ask(request, worker_sets_->WaitedRanks(request.iteration()), have_finished);
 }

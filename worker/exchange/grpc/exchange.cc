@@ -129,13 +129,11 @@ Exchange::Exchange(const Options& options, std::unique_ptr<GradientEncoder> enco
               .control = [this] { return connections_[0]->control(); },
               .failure = [this] { return core_.failure(); },
               .stop = stop_}),
-      means_(&calls_, [this] { return core_.view_number(); }),
+      means_(
+          &calls_, [this] { return core_.view_number(); }, [this] { return ControlInView(0); }),
       states_({.config = &config_,
                .calls = &calls_,
-               .control =
-                   [this](int slot) {
-                     return connections_[slot]->ControlAt(core_.PrimaryInView(slot));
-                   }}),
+               .control = [this](int slot) { return ControlInView(slot); }}),
       on_stop_(stop_,
                [this] { core_.Fail(absl::CancelledError("the exchange was told to stop")); }) {
   std::optional<SharedBuffers> offered;
@@ -241,11 +239,15 @@ void Exchange::CheckMeans(uint64_t exchange, uint64_t iteration) {
       "that was started again those of the iteration at which the run is")));
 }
 
+std::shared_ptr<ShardControl> Exchange::ControlInView(int slot) const {
+  return connections_[slot]->ControlAt(core_.PrimaryInView(slot));
+}
+
 void Exchange::RetellKept() {
   const uint64_t view = core_.view_number();
   const std::optional<RegisteredState> kept = core_.KeptAtEnd();
   if (!kept.has_value() || view == retold_in_) return;
-  const std::shared_ptr<ShardControl> control = connections_[0]->ControlAt(core_.PrimaryInView(0));
+  const std::shared_ptr<ShardControl> control = ControlInView(0);
   if (control != nullptr && control->KeepState(*kept, PersistentCalls::kRetellTimeout).ok())
     retold_in_ = view;
 }

@@ -260,6 +260,8 @@ class Exchange final : public ProgramExchange {
   // Tells slot 0's process ExchangeCore::KeptAtEnd, once in each view. Blocks for half a second at
   // most.
   void RetellKept();
+  // The slot's process in the view that is followed, or null.
+  std::shared_ptr<ShardControl> ControlInView(int slot) const;
   // Ends the run if another worker waits in a mean for this one, which waits for exchange
   // `exchange`, the training's `iteration`: neither would go on.
   void CheckMeans(uint64_t exchange, uint64_t iteration);

@@ -83,7 +83,7 @@ void MeanCalls::Retell() {
     if (!latest_.has_value() || told_in_ == view) return;
     request = *latest_;
   }
-  const std::shared_ptr<ShardControl> control = calls_.control();
+  const std::shared_ptr<ShardControl> control = control_();
   if (control == nullptr || !control->Mean(request, PersistentCalls::kRetellTimeout).ok()) return;
   absl::MutexLock lock(&mutex_);
   told_in_ = view;

@@ -20,9 +20,11 @@ namespace evenshard {
 // so that a worker which has the latest one tells the next process of it: another may still ask.
 class MeanCalls {
  public:
-  // `calls` must outlive this. `view` is the number of the view that is followed.
-  MeanCalls(const PersistentCalls* calls, std::function<uint64_t()> view)
-      : calls_(*calls), view_(std::move(view)) {}
+  // `calls` must outlive this. `view` is the number of the view that is followed, and `control`
+  // slot 0's process in it, or null, also when the worker has left and connects to none any more.
+  MeanCalls(const PersistentCalls* calls, std::function<uint64_t()> view,
+            std::function<std::shared_ptr<ShardControl>()> control)
+      : calls_(*calls), view_(std::move(view)), control_(std::move(control)) {}
 
   // Gives a value at `place` of the program, before exchange `iteration`, and waits for the mean,
   // without a limit as long as the exchange has not failed. Not thread-safe. Errors:
@@ -46,6 +48,7 @@ class MeanCalls {
  private:
   const PersistentCalls& calls_;
   const std::function<uint64_t()> view_;
+  const std::function<std::shared_ptr<ShardControl>()> control_;
   std::optional<uint64_t> iteration_;  // of the latest Ask
   uint32_t number_ = 0;                // how many were before it at that iteration
 

@@ -60,7 +60,8 @@ absl::StatusOr<std::vector<double>> MeanOfTwo(const ShardWithMeans& shard) {
                                .control = [&] { return control; },
                                .failure = [] { return absl::OkStatus(); },
                                .stop = {}});
-  MeanCalls means(&calls, [] { return uint64_t{0}; });
+  MeanCalls means(
+      &calls, [] { return uint64_t{0}; }, [&] { return control; });
   return means.Ask(3, "train.py:40", {1, 2});
 }
 
