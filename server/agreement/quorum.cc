@@ -24,11 +24,13 @@ Quorum::Quorum(Options options)
 void Quorum::Arrived(uint32_t rank, uint64_t iteration) {
   absl::MutexLock lock(&mutex_);
   Begin(iteration);
+  if (iteration < iteration_) return;
   tells_ |= ++workers_[rank].pushed == chunks_;
 }
 
 void Quorum::Begin(uint64_t iteration) {
-  if (std::exchange(iteration_, iteration) == iteration) return;
+  if (iteration <= iteration_) return;  // a view may come while pushes of the next one do
+  iteration_ = iteration;
   for (Worker& worker : workers_) worker.pushed = 0;
 }
 
