@@ -124,6 +124,9 @@ TEST_CASE("etcd has endpoints and a name for the run, and excludes shared memory
       Valid(kConfig, {"recovery.etcd={endpoint: ['a:2379', '[::1]:2379']}"});
   CHECK_FALSE(config.proto().exchange().shared_memory());
   CHECK(Valid(kConfig, {"recovery={}"}).proto().exchange().shared_memory());
+  CHECK(Valid(kConfig, {"update.policy=ASYNC"}).proto().exchange().shared_memory());
+  CHECK_FALSE(
+      Valid(kConfig, {"recovery={}", "update.policy=ASYNC"}).proto().exchange().shared_memory());
   CHECK(ErrorOfOverride("recovery.etcd={}") ==
         "recovery.etcd.endpoint: is missing, allowed: at least one \"host:port\"");
   for (const std::string wrong : {"a", "a:0", "unix:/a", ""}) {
