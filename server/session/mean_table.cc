@@ -4,6 +4,7 @@
 #include "absl/strings/str_cat.h"
 #include "common/base/status_macros.h"
 #include "common/base/text.h"
+#include "common/wire/mean_limits.h"
 
 namespace evenshard {
 namespace {
@@ -48,15 +49,7 @@ std::set<uint32_t> MeanTable::Waiting(uint64_t iteration) const {
 absl::StatusOr<MeanResponse> MeanTable::Ask(const MeanRequest& request,
                                             const std::vector<uint32_t>& ranks,
                                             const std::set<uint32_t>& have_finished) {
-  if (request.value_size() > kMaxElements) {
-    return absl::InvalidArgumentError(absl::StrCat("the mean is asked of ", request.value_size(),
-                                                   " values; allowed: at most ", kMaxElements));
-  }
-  if (request.place().size() > kMaxPlaceBytes) {
-    return absl::InvalidArgumentError(absl::StrCat("the place of a mean has ",
-                                                   request.place().size(),
-                                                   " bytes; allowed: at most ", kMaxPlaceBytes));
-  }
+  RETURN_IF_ERROR(CheckMean(request.value_size(), request.place().size()));
   const Point point = {.iteration = request.iteration(), .number = request.number()};
   absl::MutexLock lock(&mutex_);
   if (entries_.size() == kMaxPoints && point < entries_.begin()->first) {

@@ -20,7 +20,7 @@ class WorkerSets {
   // The ranks that count at an iteration, in ascending order.
   const std::vector<uint32_t>& At(uint64_t iteration) const { return EntryAt(iteration).ranks; }
   bool Contains(uint32_t rank, uint64_t iteration) const {
-    return EntryAt(iteration).contains[rank];
+    return EntryAt(iteration).Contains(rank);
   }
   // Whether the update of an iteration waits for the rank's push. In the last iteration of a rank
   // that leaves the worker set, a push that has come counts, and no update waits for one that has
@@ -37,13 +37,14 @@ class WorkerSets {
   struct Entry {
     uint64_t from_iteration = 0;
     std::vector<uint32_t> ranks;
-    std::vector<bool> contains;  // by rank
+    std::vector<bool> contains;  // by rank, up to the largest
+
+    bool Contains(uint32_t rank) const { return rank < contains.size() && contains[rank]; }
   };
 
   const Entry& EntryAt(uint64_t iteration) const;
   void Add(uint64_t from_iteration, std::vector<uint32_t> ranks);
 
-  int workers_;
   std::vector<Entry> entries_;
 };
 

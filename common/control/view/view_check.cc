@@ -9,12 +9,11 @@
 namespace evenshard {
 namespace {
 
-// Whether the worker sets begin at iteration 0 and ascend, with ascending ranks below `workers`. In
-// a ring this counts for the last one: those before may be of a run that had more workers, from
-// whose checkpoint this one goes on.
+// Whether the worker sets begin at iteration 0 and ascend, with ascending ranks, in the last one
+// below `workers`. Those before may be of a ring that had more workers, from whose checkpoint this
+// run goes on.
 bool AreWorkerSets(const View& view, int workers) {
   const auto& worker_sets = view.worker_set();
-  const bool is_ring = view.slot().empty();
   const auto is_not_earlier = [](const WorkerSet& a, const WorkerSet& b) {
     return a.from_iteration() >= b.from_iteration();
   };
@@ -24,7 +23,7 @@ bool AreWorkerSets(const View& view, int workers) {
            const auto& ranks = worker_set.rank();
            return absl::c_adjacent_find(ranks, std::greater_equal<>()) == ranks.end() &&
                   (ranks.empty() || ranks[ranks.size() - 1] < static_cast<uint32_t>(workers) ||
-                   (is_ring && &worker_set != &worker_sets[worker_sets.size() - 1]));
+                   &worker_set != &worker_sets[worker_sets.size() - 1]);
          });
 }
 

@@ -31,6 +31,14 @@ TEST_CASE("the entry that begins last before an iteration says who counts") {
   CHECK(worker_sets.Contains(1, 9));
 }
 
+TEST_CASE("entries of a run with more workers may come before the last") {
+  const WorkerSets worker_sets(ViewOf({{0, {0, 1, 7}}, {5, {0, 1}}}), 2);
+  CHECK(worker_sets.At(4) == Ranks{0, 1, 7});
+  CHECK(worker_sets.Contains(7, 4));
+  CHECK_FALSE(worker_sets.Contains(7, 5));
+  CHECK(worker_sets.WaitedRanks(4) == Ranks{0, 1});
+}
+
 TEST_CASE("in its last iteration a worker counts and is not waited for") {
   const WorkerSets worker_sets(ViewOf({{0, {0, 1, 2}}, {5, {0, 2}}, {9, {0, 1, 2}}}), 3);
   CHECK(worker_sets.WaitsFor(1, 3));

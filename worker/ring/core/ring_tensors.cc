@@ -15,6 +15,7 @@ RingTensors::RingTensors(const Options& options)
   segments_.resize(tensors);
   heads_.resize(tensors);
   is_pushed_.resize(tensors);
+  is_counted_.resize(tensors);
   is_all_absent_.resize(tensors);
   updates_.resize(tensors);
   for (const RingSegment& segment : options.plan->segments()) {
@@ -36,16 +37,17 @@ void RingTensors::Begun(bool assigns) {
   assigns_ = assigns;
   pushed_ = 0;
   std::fill(is_pushed_.begin(), is_pushed_.end(), false);
+  std::fill(is_counted_.begin(), is_counted_.end(), false);
 }
 
 absl::Status RingTensors::Push(absl::Span<const int> tensors, Contribution contribution) {
-  for (const int tensor : tensors) {
+  for (auto tensor = tensors.begin(); tensor != tensors.end(); ++tensor) {
     if (!options_.round->is_begun()) {
       return absl::FailedPreconditionError("no iteration has begun");
     }
-    if (is_pushed_[tensor]) {
+    if (is_pushed_[*tensor] || std::find(tensors.begin(), tensor, *tensor) != tensor) {
       return absl::FailedPreconditionError(
-          absl::StrCat(options_.config->model().tensors()[tensor].name,
+          absl::StrCat(options_.config->model().tensors()[*tensor].name,
                        " has been pushed in this iteration already"));
     }
   }
@@ -85,21 +87,36 @@ bool RingTensors::IsMarked(int tensor) const {
          IsAbsentMark(options_.parameters[info.offset]);
 }
 
+bool RingTensors::IsAllAbsent(int tensor) {
+  CountIfAnswered(tensor);
+  return is_all_absent_[tensor];
+}
+
+uint64_t RingTensors::updates(int tensor) {
+  CountIfAnswered(tensor);
+  return updates_[tensor];
+}
+
 void RingTensors::Awaited() {
   if (!is_open_ || options_.round->is_begun()) return;
+  for (int i = 0; i < static_cast<int>(updates_.size()); ++i) CountIfAnswered(i);
   is_open_ = false;
-  for (int i = 0; i < static_cast<int>(updates_.size()); ++i) {
-    const auto count = [&](RingRound::Outcome outcome) {
-      return std::count_if(segments_[i].begin(), segments_[i].end(), [&](uint32_t id) {
-        return options_.round->OutcomeOf(options_.plan->segments()[id]) == outcome;
-      });
-    };
-    const int64_t changed = count(RingRound::Outcome::kChanged);
-    const bool is_any_unchanged = changed < static_cast<int64_t>(segments_[i].size());
-    const bool has_update = changed > 0 && !(is_mean_ && is_any_unchanged) && !IsMarked(i);
-    if (has_update) ++updates_[i];
-    is_all_absent_[i] = !has_update && count(RingRound::Outcome::kUnchanged) == 0;
-  }
+}
+
+void RingTensors::CountIfAnswered(int tensor) {
+  if (!is_open_ || is_counted_[tensor] || !IsAnswered(tensor)) return;
+  is_counted_[tensor] = true;
+  const std::vector<uint32_t>& segments = segments_[tensor];
+  const auto count = [&](RingRound::Outcome outcome) {
+    return std::count_if(segments.begin(), segments.end(), [&](uint32_t id) {
+      return options_.round->OutcomeOf(options_.plan->segments()[id]) == outcome;
+    });
+  };
+  const int64_t changed = count(RingRound::Outcome::kChanged);
+  const bool is_any_unchanged = changed < static_cast<int64_t>(segments.size());
+  const bool has_update = changed > 0 && !(is_mean_ && is_any_unchanged) && !IsMarked(tensor);
+  if (has_update) ++updates_[tensor];
+  is_all_absent_[tensor] = !has_update && count(RingRound::Outcome::kUnchanged) == 0;
 }
 
 }  // namespace evenshard

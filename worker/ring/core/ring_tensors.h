@@ -41,14 +41,15 @@ class RingTensors {
   bool IsAnswered(int tensor) const {
     return IsPushed(tensor) ? options_.round->HasLayer(tensor) : !options_.round->is_begun();
   }
-  // Whether each worker had kZeros for the tensor in the iteration that ended last. That is only
-  // known of all tensors of a segment together; under MEAN also of one that shares its segment.
-  bool IsAllAbsent(int tensor) const { return is_all_absent_[tensor]; }
-  // Counts the iterations in which the tensor may have changed: those in which a worker had a
-  // gradient of it or, unless the optimizer's kind is MEAN, of another one of its segment. Under
-  // MEAN a tensor of which a part has no mean, since all workers had kNothing for another tensor of
-  // its segment, counts as one without a gradient.
-  uint64_t updates(int tensor) const { return updates_[tensor]; }
+  // Whether each worker had kZeros for the tensor in the iteration that has answered it last. That
+  // is only known of all tensors of a segment together; under MEAN also of one that shares its
+  // segment.
+  bool IsAllAbsent(int tensor);
+  // Counts the iterations that have answered the tensor and may have changed it: those in which a
+  // worker had a gradient of it or, unless the optimizer's kind is MEAN, of another one of its
+  // segment. Under MEAN a tensor of which a part has no mean, since all workers had kNothing for
+  // another tensor of its segment, counts as one without a gradient.
+  uint64_t updates(int tensor);
 
   // The round has begun an iteration.
   void Begun(bool assigns);
@@ -60,6 +61,9 @@ class RingTensors {
   void Awaited();
 
  private:
+  // Counts what the open iteration has made of a tensor, once it has answered that. The others may
+  // still be on their way.
+  void CountIfAnswered(int tensor);
   // Makes the memory say what this worker has of a tensor.
   void Mark(int tensor, Contribution contribution);
   // Whether a mean says that no worker had a gradient of the tensor.
@@ -71,10 +75,11 @@ class RingTensors {
   std::vector<std::vector<uint32_t>> segments_;
   std::vector<std::vector<int64_t>> heads_;
 
-  bool is_open_ = false;  // an iteration has begun and is not counted
+  bool is_open_ = false;  // an iteration has begun and is not counted for all tensors
   bool assigns_ = false;
   size_t pushed_ = 0;  // tensors
   std::vector<bool> is_pushed_;
+  std::vector<bool> is_counted_;  // in the open iteration
   std::vector<bool> is_all_absent_;
   std::vector<uint64_t> updates_;
 };

@@ -18,6 +18,7 @@
 #include "common/base/hash.h"
 #include "common/base/status_macros.h"
 #include "common/net/status_conversion.h"
+#include "common/wire/mean_limits.h"
 #include "grpcpp/client_context.h"
 #include "worker/ring/grpc/ring_exchange.h"
 
@@ -54,6 +55,7 @@ absl::Status RingExchange::PullState(
 
 absl::StatusOr<std::vector<double>> RingExchange::Mean(const std::string& place,
                                                        const std::vector<double>& value) {
+  RETURN_IF_ERROR(CheckMean(value.size(), place.size()));
   RingNote note;
   note.set_place(place);
   note.mutable_value()->Add(value.begin(), value.end());

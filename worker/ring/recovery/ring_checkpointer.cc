@@ -6,7 +6,6 @@
 
 #include "absl/status/statusor.h"
 #include "common/base/status_macros.h"
-#include "common/checkpoint/checkpoint_folder.h"
 #include "spdlog/spdlog.h"
 
 namespace evenshard {
@@ -19,7 +18,9 @@ constexpr absl::Duration kPatience = absl::Seconds(10);
 }  // namespace
 
 RingCheckpointer::RingCheckpointer(const Options& options)
-    : options_(options), part_(options.part->checkpoint_part()) {}
+    : options_(options),
+      folder_(options.storage, options.config->proto().recovery().checkpoint().folder()),
+      part_(options.part->checkpoint_part()) {}
 
 bool RingCheckpointer::IsCutAt(int64_t iteration) const {
   return iteration > 0 &&
@@ -32,26 +33,32 @@ void RingCheckpointer::TakeCut(int64_t iteration, absl::Span<const float> parame
   const Cut cut = {.id = {.generation = options_.view.generation(), .iteration = number},
                    .exchange = number,
                    .run = options_.view.run()};
-  const auto tell = [cut](const absl::Status& written) {
-    if (written.ok()) return;
-    spdlog::warn("this worker's part of the checkpoint of iteration {} is not written: {}",
-                 cut.id.iteration, std::string(written.message()));
-  };
   const absl::Status copied = options_.part->CopyTo(parameters, &copy_);
-  if (!copied.ok()) return tell(copied);
-  thread_ =
-      std::jthread([this, cut, tell](const std::stop_token& stop) { tell(Write(cut, stop)); });
+  if (!copied.ok()) return Fail(cut, copied);
+  thread_ = std::jthread([this, cut](const std::stop_token& stop) {
+    if (const absl::Status written = Write(cut); !written.ok()) return Fail(cut, written);
+    if (const absl::Status completed = Complete(cut, stop); !completed.ok()) {
+      spdlog::warn("the checkpoint of iteration {} is not completed by this worker: {}",
+                   cut.id.iteration, std::string(completed.message()));
+    }
+  });
+}
+
+void RingCheckpointer::Fail(const Cut& cut, const absl::Status& why) const {
+  spdlog::warn("this worker's part of the checkpoint of iteration {} is not written: {}",
+               cut.id.iteration, std::string(why.message()));
+  folder_.RemoveIncomplete(cut.id, cut.run).IgnoreError();
 }
 
 void RingCheckpointer::Finish() {
   if (thread_.joinable()) thread_.join();
 }
 
-absl::Status RingCheckpointer::Write(const Cut& cut, const std::stop_token& stop) const {
-  ASSIGN_OR_RETURN(const std::unique_ptr<ShardFileWriter> writer,
-                   ShardFileWriter::Create(
-                       options_.storage, options_.config->proto().recovery().checkpoint().folder(),
-                       *options_.config, part_, cut));
+absl::Status RingCheckpointer::Write(const Cut& cut) const {
+  RETURN_IF_ERROR(folder_.RemoveLeftOut(cut.id, cut.id, cut.run, part_.index, part_.parts));
+  ASSIGN_OR_RETURN(
+      const std::unique_ptr<ShardFileWriter> writer,
+      ShardFileWriter::Create(options_.storage, folder_.path(), *options_.config, part_, cut));
   const auto steps = static_cast<uint64_t>(copy_.steps);
   const ChunkClock clock = {.version = steps, .iteration = cut.exchange, .steps = steps};
   for (const Chunk& chunk : part_.chunks) {
@@ -64,26 +71,23 @@ absl::Status RingCheckpointer::Write(const Cut& cut, const std::stop_token& stop
     RETURN_IF_ERROR(writer->Add(chunk, parameters, state, clock));
   }
   const auto& worker_set = options_.view.worker_set();
-  RETURN_IF_ERROR(writer->Commit(options_.view.number(), {worker_set.begin(), worker_set.end()}));
-  return Complete(cut, stop);
+  return writer->Commit(options_.view.number(), {worker_set.begin(), worker_set.end()});
 }
 
 absl::Status RingCheckpointer::Complete(const Cut& cut, const std::stop_token& stop) const {
-  const Recovery::Checkpoint& settings = options_.config->proto().recovery().checkpoint();
-  const CheckpointFolder folder(options_.storage, settings.folder());
   const bool is_first = part_.index == 0;
   const absl::Time last = options_.clock->Now() + kPatience;
   bool is_complete = false;
   do {
     const absl::StatusOr<bool> looked =
-        folder.TryComplete(cut.id, cut.run, part_.parts, options_.clock->Now());
+        folder_.TryComplete(cut.id, cut.run, part_.parts, options_.clock->Now());
     if (absl::IsNotFound(looked.status())) return absl::OkStatus();  // is old by now
     ASSIGN_OR_RETURN(is_complete, looked);
   } while (!is_complete && is_first && options_.clock->Now() < last &&
            options_.clock->SleepUntil(options_.clock->Now() + kLookPeriod, stop));
-  if (!is_complete || !is_first) return absl::OkStatus();
-  spdlog::info("the checkpoint of iteration {} is complete", cut.id.iteration);
-  return folder.RemoveOld(settings.keep());
+  if (!is_complete) return absl::OkStatus();
+  if (is_first) spdlog::info("the checkpoint of iteration {} is complete", cut.id.iteration);
+  return folder_.RemoveOld(options_.config->proto().recovery().checkpoint().keep());
 }
 
 }  // namespace evenshard

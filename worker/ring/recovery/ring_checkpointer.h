@@ -8,6 +8,7 @@
 #include "absl/status/status.h"
 #include "absl/types/span.h"
 #include "common/base/clock.h"
+#include "common/checkpoint/checkpoint_folder.h"
 #include "common/checkpoint/shard_file_writer.h"
 #include "common/checkpoint/storage/storage.h"
 #include "common/placement/planned_config.h"
@@ -19,9 +20,9 @@ namespace evenshard {
 // Writes a worker's part of a ring's checkpoints (recovery.checkpoint). All workers cut after the
 // same iterations, each when the iteration is over, so that no one has to tell the others. A cut
 // copies the part, which a thread then writes while training goes on; the next cut waits for it.
-// A worker that finds the parts of all in place completes the checkpoint, and the first worker then
-// removes old ones.
-// A part that cannot be written is logged: its checkpoint stays incomplete, and training goes on.
+// A worker that finds the parts of all in place completes the checkpoint and removes old ones.
+// A part that cannot be written is logged, and what the others have written of its checkpoint is
+// removed, since the next one may need the room. Training goes on.
 //
 // Not thread-safe.
 class RingCheckpointer {
@@ -47,10 +48,14 @@ class RingCheckpointer {
   void Finish();
 
  private:
-  absl::Status Write(const Cut& cut, const std::stop_token& stop) const;
+  // Removes what lacks this worker's part for good, and then writes that of a cut.
+  absl::Status Write(const Cut& cut) const;
+  // Logs that the part is not written, and removes those of the others.
+  void Fail(const Cut& cut, const absl::Status& why) const;
   absl::Status Complete(const Cut& cut, const std::stop_token& stop) const;
 
   const Options options_;
+  const CheckpointFolder folder_;
   const CheckpointPart part_;
   RingPart::Copy copy_;  // of the latest cut; the thread reads it
   std::jthread thread_;  // destroyed first

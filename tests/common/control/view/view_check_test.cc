@@ -46,6 +46,14 @@ TEST_CASE("worker sets begin at iteration 0, ascend, and are of the run's worker
   }
 }
 
+TEST_CASE("worker sets before the last one may be of a ring with more workers") {
+  View view = MakeView({0, 5}, {0, 2});
+  view.mutable_worker_set(0)->add_rank(7);
+  CHECK(ErrorOf(view).empty());
+  view.mutable_worker_set(1)->add_rank(7);
+  CHECK_THAT(ErrorOf(view), Contains("the worker sets of view 4"));
+}
+
 TEST_CASE("a view of a ring has a worker set") {
   View view = MakeView({0}, {0, 2});
   view.clear_slot();

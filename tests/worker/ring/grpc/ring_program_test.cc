@@ -223,6 +223,60 @@ TEST_CASE("buffers are worker 0's, and travel when they have changed") {
   }
 }
 
+TEST_CASE("what has come of a tensor counts while others are on their way") {
+  TestRing ring = ProgramRing(3, {kSgd});
+  CheckOk(ring.RunWorkers([&](int rank, RingExchange& exchange) -> absl::Status {
+    RETURN_IF_ERROR(Initialize(ring, rank, exchange));
+    RETURN_IF_ERROR(exchange.Begin(exchange.next_iteration(), ring.gradients(rank),
+                                   absl::MakeSpan(ring.parameters(rank))));
+    const auto push = [&](int tensor, Contribution contribution) {
+      Fill(ring, ring.gradients(rank), tensor, 9);
+      return exchange.PushTensors({&tensor, 1}, contribution);
+    };
+    RETURN_IF_ERROR(push(kCount, kGradient));
+    RETURN_IF_ERROR(push(kFrozen, kZeros));
+    RETURN_IF_ERROR(exchange.AwaitTensor(kCount));
+    ThreadCheck(exchange.UpdatesOf(kCount) == 2);
+    ThreadCheck(exchange.UpdatesOf(kA) == 1);
+    for (const int tensor : {kStatistic, kC, kB, kA}) RETURN_IF_ERROR(push(tensor, kGradient));
+    RETURN_IF_ERROR(exchange.AwaitAll());
+    for (const int tensor : {kCount, kA, kB, kC}) ThreadCheck(exchange.UpdatesOf(tensor) == 2);
+    return absl::OkStatus();
+  }));
+  for (int rank = 0; rank < 3; ++rank) CHECK(ValueOf(ring, rank, kCount) == 9);
+}
+
+TEST_CASE("a tensor that is named twice is refused before anything is pushed") {
+  TestRing ring = ProgramRing(2, {kSgd});
+  CheckOk(ring.RunWorkers([&](int rank, RingExchange& exchange) -> absl::Status {
+    RETURN_IF_ERROR(Initialize(ring, rank, exchange));
+    RETURN_IF_ERROR(exchange.Begin(exchange.next_iteration(), ring.gradients(rank),
+                                   absl::MakeSpan(ring.parameters(rank))));
+    const std::vector<int> twice = {kB, kA, kB};
+    const absl::Status refused = exchange.PushTensors(twice, kZeros);
+    ThreadCheck(absl::IsFailedPrecondition(refused));
+    ThreadCheck(!exchange.TensorPushed(kA) && !exchange.TensorPushed(kB));
+    for (int tensor = kTensors - 1; tensor >= 0; --tensor) {
+      Fill(ring, ring.gradients(rank), tensor, 4);
+      RETURN_IF_ERROR(exchange.PushTensors({&tensor, 1}, kGradient));
+    }
+    return exchange.AwaitAll();
+  }));
+  for (int rank = 0; rank < 2; ++rank) CHECK(ValueOf(ring, rank, kB) == 0);  // 2 - 0.5 * 4
+}
+
+TEST_CASE("a mean of too many values is refused, and the ring goes on") {
+  TestRing ring = ProgramRing(2, {kSgd});
+  CheckOk(ring.RunWorkers([&](int rank, RingExchange& exchange) -> absl::Status {
+    RETURN_IF_ERROR(Initialize(ring, rank, exchange));
+    const auto refused = exchange.Mean("here", std::vector<double>(4097)).status();
+    ThreadCheck(refused ==
+                absl::InvalidArgumentError("the mean is asked of 4097 values; allowed: at most "
+                                           "4096"));
+    return exchange.Mean("here", std::vector<double>(4096)).status();
+  }));
+}
+
 TEST_CASE("a worker that has given up is left out of the mean") {
   TestRing ring = ProgramRing(3, {kSgd});
   CheckOk(ring.RunWorkers([&](int rank, RingExchange& exchange) -> absl::Status {
