@@ -1,5 +1,7 @@
 #include "worker/training/local_model.h"
 
+#include <algorithm>
+
 #include "absl/memory/memory.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
@@ -55,6 +57,11 @@ absl::StatusOr<WorkerState::Memory> LocalModel::PlaceState(const std::string& te
                      "\", expected the number of its steps"));
   }
   return state().memory;
+}
+
+void LocalModel::ForgetState() {
+  updates_ = 0;
+  for (FloatBuffer& slot : slots_) std::fill(slot.span().begin(), slot.span().end(), 0.0f);
 }
 
 }  // namespace evenshard

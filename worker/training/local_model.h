@@ -40,6 +40,8 @@ class LocalModel {
   // the text is not that of a state.
   WorkerState state();
   absl::StatusOr<WorkerState::Memory> PlaceState(const std::string& text);
+  // The optimizer begins anew.
+  void ForgetState();
 
  private:
   explicit LocalModel(const PlannedConfig& config);

@@ -40,7 +40,7 @@ int64_t LocalRounds::EndOfRound(int64_t iteration) const {
 }
 
 int64_t LocalRounds::PushedAfter(size_t fragment, int64_t end) const {
-  if (end == options_.length()) return end - 1;
+  if (is_last_round_) return end - 1;
   const auto count = static_cast<int64_t>(fragments_.size());
   return end - steps_ + (static_cast<int64_t>(fragment) + 1) * steps_ / count - 1;
 }
@@ -51,10 +51,14 @@ void LocalRounds::Start(int64_t iteration) {
   if (iteration % steps_ != 0) return;
   taken_ = 0;
   round_began_ = options_.clock->Now();
+  is_last_round_ = EndOfRound(iteration) == options_.length();
 }
 
 absl::Status LocalRounds::AwaitParameters(int layer) {
-  if (iteration_ < fragments_[fragment_of_[layer]].due || !is_due_[layer]) return absl::OkStatus();
+  // The last pass waits for all answers, since everything is pushed after it.
+  const bool is_last = iteration_ + 1 >= options_.length();
+  const bool is_later = iteration_ < fragments_[fragment_of_[layer]].due && !is_last;
+  if (is_later || !is_due_[layer]) return absl::OkStatus();
   RETURN_IF_ERROR(Timed([&] { return options_.exchange->AwaitLayer(layer); }));
   Adopt(layer);
   is_due_[layer] = false;
@@ -135,6 +139,7 @@ absl::Status LocalRounds::TakeState() {
     // The others are in the next round, with what was pushed before this worker was started again.
     if (absl::IsOutOfRange(taken)) return absl::OkStatus();
     if (!taken.ok() && !absl::IsNotFound(taken)) return taken;
+    if (!taken.ok()) options_.model->ForgetState();  // a part of one may have come
     spdlog::info("the local optimizer {}", taken.ok() ? "goes on with the state of another worker's"
                                                       : "begins anew, as nobody has its state");
   }
@@ -142,7 +147,10 @@ absl::Status LocalRounds::TakeState() {
   return absl::OkStatus();
 }
 
-void LocalRounds::CaughtUp() { is_due_.assign(is_due_.size(), true); }
+void LocalRounds::CaughtUp() {
+  is_due_.assign(is_due_.size(), true);
+  is_first_ = true;  // nothing stays of what was not taken
+}
 
 void LocalRounds::SwapReceived() {
   std::swap_ranges(options_.received.begin(), options_.received.end(), parameters().begin());

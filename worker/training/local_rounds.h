@@ -97,6 +97,9 @@ class LocalRounds final : public TrainingSchedule {
   int64_t next_ = 0;
   bool is_first_ = true;  // nothing has been pushed since the start
   int taken_ = 0;         // steps of the present round
+  // As it was known at the beginning of the round. A change of the worker set may make the training
+  // longer or shorter in the middle, when fragments may have been pushed already.
+  bool is_last_round_ = false;
   absl::Time round_began_;
 };
 

@@ -49,7 +49,7 @@ Rounding GradientEncoder::RoundingOf(uint64_t iteration, const Chunk& chunk, int
           .first = static_cast<uint32_t>(chunk.model_offset + begin)};
 }
 
-absl::Span<const float> GradientEncoder::ValuesOf(const Chunk& chunk, int64_t begin,
+absl::Span<const float> GradientEncoder::ValuesOf(const Chunk& chunk, int64_t begin, float weight,
                                                   const char* gradient,
                                                   absl::Span<float> scratch) const {
   const PlannedConfig::Place place = config_.GradientPlace(/*assigned=*/false, chunk);
@@ -59,18 +59,22 @@ absl::Span<const float> GradientEncoder::ValuesOf(const Chunk& chunk, int64_t be
     return {reinterpret_cast<const float*>(memory), scratch.size()};
   }
   Decode(place.type, {{memory, static_cast<size_t>(EncodedBytes(place.type, n))}}, scratch);
-  if (keeps_residual()) {
-    AddGradient(scratch.data(), residual_.span().data() + chunk.model_offset + begin, n);
+  if (!keeps_residual()) return scratch;
+  const float* const residual = residual_.span().data() + chunk.model_offset + begin;
+  if (weight == 1) {
+    AddGradient(scratch.data(), residual, n);
+  } else {
+    for (int64_t i = 0; i < n; ++i) scratch[i] += weight * residual[i];
   }
   return scratch;
 }
 
-void GradientEncoder::EncodeChunk(const Chunk& chunk, uint64_t iteration, const char* gradient,
-                                  char* out) const {
+void GradientEncoder::EncodeChunk(const Chunk& chunk, uint64_t iteration, float weight,
+                                  const char* gradient, char* out) const {
   const Encoding encoding = config_.GradientEncoding(/*assigned=*/false, chunk);
   ForEachRun(chunk, [&](int64_t begin, size_t size) {
     float scratch[kBlockElements];
-    ::evenshard::Encode(encoding, ValuesOf(chunk, begin, gradient, {scratch, size}),
+    ::evenshard::Encode(encoding, ValuesOf(chunk, begin, weight, gradient, {scratch, size}),
                         out + EncodedBytes(encoding, begin), RoundingOf(iteration, chunk, begin));
   });
 }
@@ -78,14 +82,15 @@ void GradientEncoder::EncodeChunk(const Chunk& chunk, uint64_t iteration, const 
 bool GradientEncoder::Encode(const GradientHeader& header, const char* gradient, char* out) {
   const Chunk& chunk = config_.plan().chunks()[header.chunk];
   if (!keeps_residual()) {
-    EncodeChunk(chunk, header.iteration, gradient, out);
+    EncodeChunk(chunk, header.iteration, /*weight=*/1, gradient, out);
     return true;
   }
   ChunkState& state = states_[chunk.id];
   absl::MutexLock lock(&state.mutex);
   if (state.settled == header.iteration) return false;
   state.encoded = header.iteration;
-  EncodeChunk(chunk, header.iteration, gradient, out);
+  state.weight = carries_ ? 1 : header.weight;
+  EncodeChunk(chunk, header.iteration, state.weight, gradient, out);
   return true;
 }
 
@@ -96,6 +101,7 @@ void GradientEncoder::Settle(const Chunk& chunk, uint64_t iteration, const char*
   absl::MutexLock lock(&state.mutex);
   if (state.encoded != iteration || state.settled == iteration) return;
   state.settled = iteration;
+  const float weight = state.weight;
   const Encoding encoding = config_.GradientEncoding(/*assigned=*/false, chunk);
   ForEachRun(chunk, [&](int64_t begin, size_t size) {
     const auto n = static_cast<int64_t>(size);
@@ -106,12 +112,15 @@ void GradientEncoder::Settle(const Chunk& chunk, uint64_t iteration, const char*
     }
     float scratch[kBlockElements], sent[kBlockElements] = {};
     char encoded[kBlockElements * sizeof(float)];
-    const absl::Span<const float> sum = ValuesOf(chunk, begin, gradient, {scratch, size});
+    const absl::Span<const float> sum = ValuesOf(chunk, begin, weight, gradient, {scratch, size});
     if (!dropped) {
       ::evenshard::Encode(encoding, sum, encoded, RoundingOf(iteration, chunk, begin));
       Decode(encoding, {{encoded, static_cast<size_t>(EncodedBytes(encoding, n))}}, {sent, size});
     }
+    // In its unit, since KeepRest leaves what is no number as it was.
+    for (int64_t i = 0; weight != 1 && i < n; ++i) residual[i] *= weight;
     KeepRest(sum.data(), sent, n, residual);
+    for (int64_t i = 0; weight != 1 && i < n; ++i) residual[i] /= weight;
   });
 }
 

@@ -18,8 +18,11 @@ namespace evenshard {
 
 // Encodes what a worker pushes in another encoding than its memory has. With
 // exchange.error_feedback (error_feedback.h) it keeps a residual e of each element of a gradient in
-// a block-scaled encoding: a push of the gradient g is C(g + e), and e becomes what is left of it
-// when the push is answered. With update.late: CARRY each gradient has an e, which becomes 0 then.
+// a block-scaled encoding: a push of the gradient g with the weight w, of which the memory has w g,
+// is C(w g + w e), and e becomes what is left of it when the push is answered, divided by w. So it
+// counts as what was lost did, whatever the weight of either push.
+// With update.late: CARRY each gradient has an e, which becomes 0 when the push is answered. What
+// it has is weighted already; w stands for 1 above.
 // With either, e becomes g + e if the answer is that the push was dropped.
 //
 // Until the answer e stays, so that every repeat of the push has the same bytes. Without a push, e
@@ -51,17 +54,20 @@ class GradientEncoder {
   struct ChunkState {
     absl::Mutex mutex;                                       // guards the chunk's residual too
     std::optional<uint64_t> encoded ABSL_GUARDED_BY(mutex);  // the iteration of the latest push
+    float weight ABSL_GUARDED_BY(mutex) = 1;                 // of that push
     std::optional<uint64_t> settled ABSL_GUARDED_BY(mutex);  // the latest that e has in it
   };
 
   GradientEncoder(const PlannedConfig& config, int rank);
 
-  void EncodeChunk(const Chunk& chunk, uint64_t iteration, const char* gradient, char* out) const;
+  // `weight` is that of the residual.
+  void EncodeChunk(const Chunk& chunk, uint64_t iteration, float weight, const char* gradient,
+                   char* out) const;
   bool keeps_residual() const { return feeds_back_ || carries_; }
   // Returns what is encoded of the elements [begin, begin + scratch.size()) of a chunk. It lies in
   // `scratch` or in the gradient.
-  absl::Span<const float> ValuesOf(const Chunk& chunk, int64_t begin, const char* gradient,
-                                   absl::Span<float> scratch) const;
+  absl::Span<const float> ValuesOf(const Chunk& chunk, int64_t begin, float weight,
+                                   const char* gradient, absl::Span<float> scratch) const;
   Rounding RoundingOf(uint64_t iteration, const Chunk& chunk, int64_t begin) const;
 
   const PlannedConfig& config_;
