@@ -21,6 +21,8 @@
 
 #include "worker/training/trainer.h"
 
+#include <algorithm>
+
 #include "absl/cleanup/cleanup.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
@@ -428,15 +430,18 @@ absl::StatusOr<double> Trainer::Evaluate(TrainingExchange& exchange, TrainingSch
 
 absl::Status Trainer::Conclude(TrainingExchange& exchange, TrainingSchedule& schedule,
                                int64_t iteration) {
-  const bool evaluates =
-      evaluation_ != nullptr && batches_->Evaluates(batches_->length().iterations);
+  // The worker set that would go on: it changes before a round only.
+  const int64_t steps = std::max(config_.proto().local().steps(), 1);
+  const int64_t next = (batches_->length().iterations + steps - 1) / steps * steps;
+  const bool evaluates = evaluation_ != nullptr && batches_->Evaluates(next);
   if (evaluates) {
     ASSIGN_OR_RETURN(summary_.final_accuracy, Evaluate(exchange, schedule, iteration));
   }
   RETURN_IF_ERROR(gradient_check_.CheckSkipped());
   if (!evaluates) return absl::OkStatus();
-  const double required = config_.proto().training().required_accuracy();
-  if (*summary_.final_accuracy < required) {
+  // As a float, of which a config's 0.97 is one.
+  const float required = config_.proto().training().required_accuracy();
+  if (static_cast<float>(*summary_.final_accuracy) < required) {
     return absl::FailedPreconditionError(
         absl::StrFormat("the accuracy of %.4f is below training.required_accuracy, %.4f",
                         *summary_.final_accuracy, required));

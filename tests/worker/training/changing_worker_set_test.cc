@@ -1,5 +1,6 @@
 // A trainer whose run changes its worker set, or goes back to a checkpoint.
 
+#include <algorithm>
 #include <catch2/catch.hpp>
 #include <map>
 #include <memory>
@@ -11,6 +12,7 @@
 #include "tests/testing/cluster.h"
 #include "tests/worker/training/played_exchange.h"
 #include "worker/data/order/batch_order.h"
+#include "worker/training/local_rounds.h"
 #include "worker/training/trainer.h"
 
 namespace evenshard {
@@ -49,8 +51,9 @@ struct Pass {
 // Records the passes. If it is `asynchronous`, it computes on copies of batches, as a device does.
 class RecordingBackend final : public ComputeBackend {
  public:
-  RecordingBackend(bool asynchronous, std::vector<Pass>* passes, int* evaluated)
-      : asynchronous_(asynchronous), passes_(*passes), evaluated_(*evaluated) {}
+  // So many of the images that are evaluated first are taken for something else.
+  RecordingBackend(bool asynchronous, std::vector<Pass>* passes, int* evaluated, int wrong = 0)
+      : asynchronous_(asynchronous), passes_(*passes), evaluated_(*evaluated), wrong_(wrong) {}
 
   void Prefetch(const Batch& next) override {
     REQUIRE(asynchronous_);
@@ -79,13 +82,16 @@ class RecordingBackend final : public ComputeBackend {
 
   absl::StatusOr<BatchResult> Evaluate(const Batch& batch, absl::Span<const float>) override {
     evaluated_ += static_cast<int>(batch.size);
-    return BatchResult{.loss = 1, .correct = batch.size};
+    const int wrong = std::min(wrong_, static_cast<int>(batch.size));
+    wrong_ -= wrong;
+    return BatchResult{.loss = 1, .correct = batch.size - wrong};
   }
 
  private:
   const bool asynchronous_;
   std::vector<Pass>& passes_;
   int& evaluated_;
+  int wrong_;
   absl::Span<const float> prefetched_;
   Images copy_;
 };
@@ -104,6 +110,7 @@ struct Setting {
   int threads = 0;
   int rank = 0;
   std::vector<std::string> overrides = {};
+  int wrong = 0;  // images, see RecordingBackend
 };
 
 PlannedConfig ConfigOf(const Setting& setting) {
@@ -127,7 +134,7 @@ Outcome RunOne(const Setting& setting, PlayedExchange::Script script) {
        .create_backend = [&](const PlannedConfig&, const BackendOptions&)
            -> absl::StatusOr<std::unique_ptr<ComputeBackend>> {
          return std::make_unique<RecordingBackend>(setting.asynchronous, &outcome.passes,
-                                                   &outcome.evaluated);
+                                                   &outcome.evaluated, setting.wrong);
        },
        .connect =
            [&](const Exchange::Options&) -> absl::StatusOr<std::unique_ptr<TrainingExchange>> {
@@ -274,6 +281,67 @@ TEST_CASE("the lowest rank of the worker set that goes on evaluates, and checks 
   CHECK(CountOf(outcome.log, "iteration 7: accuracy") == evaluates_last);
   CHECK(CountOf(outcome.log, "iteration 9: accuracy") == evaluates_last);
   CHECK(CountOf(outcome.log, "iteration 3: accuracy") == 0);  // rank 0 has done it
+}
+
+TEST_CASE("the lowest rank of the next round evaluates when the last round is a short one") {
+  const int rank = GENERATE(1, 2);
+  const Setting setting = {
+      .schedule = "BACKWARD",
+      .rank = rank,
+      .overrides = {"training={batch_size: 8 iterations: 10 required_accuracy: 0.5}",
+                    "local={steps: 4 optimizer {kind: SGD learning_rate: 0.1}}"}};
+  // Worker 0 is lost in the last round.
+  const Outcome outcome = RunOne(setting, {.worker_sets = {kAll, WorkerSetFrom(3, {1, 2})}});
+  RequireOk(outcome);
+  CHECK(outcome.summary->final_accuracy.has_value() == (rank == 1));
+}
+
+TEST_CASE("an accuracy that is the required one is enough") {
+  // 17 of 20 images. The float 0.85 is larger than the double 17.0 / 20.
+  Setting setting = {.schedule = "BACKWARD", .wrong = 3};
+  setting.overrides = {"training={batch_size: 8 iterations: 3 required_accuracy: 0.85}"};
+  RequireOk(RunOne(setting, {.worker_sets = {kAll}}));
+  setting.overrides = {"training={batch_size: 8 iterations: 3 required_accuracy: 0.86}"};
+  CHECK_THAT(std::string(RunOne(setting, {.worker_sets = {kAll}}).summary.status().message()),
+             Contains("the accuracy of 0.8500 is below training.required_accuracy, 0.8600"));
+}
+
+TEST_CASE("a round pushes each fragment once, also if the training gets longer or shorter in it") {
+  const auto [before, after] = GENERATE(table<int64_t, int64_t>({{4, 5}, {5, 4}, {8, 8}}));
+  CAPTURE(before, after);
+  const PlannedConfig config = ConfigOf(
+      {.schedule = GENERATE("BACKWARD", "FULL"),
+       .overrides = {"local={steps: 4 fragments: 2 optimizer {kind: SGD learning_rate: 0.1}}"}});
+  auto model = LocalModel::Create(config);
+  REQUIRE(model.ok());
+  std::vector<float> pushed(config.model().buffer_size()), received(pushed.size());
+  PlayedExchange::Log log;
+  PlayedExchange exchange({.layers = {kLayers.begin(), kLayers.end()}}, &log);
+  std::vector<Pass> passes;
+  int evaluated = 0;
+  RecordingBackend backend(/*asynchronous=*/false, &passes, &evaluated);
+  const RealClock clock;
+  int64_t length = before;
+  LocalRounds rounds({.config = &config,
+                      .clock = &clock,
+                      .exchange = &exchange,
+                      .backend = &backend,
+                      .model = model->get(),
+                      .pushed = absl::MakeSpan(pushed),
+                      .received = absl::MakeSpan(received),
+                      .length = [&] { return length; }});
+  for (int64_t iteration = 0; iteration < length; ++iteration) {
+    if (iteration == 2) length = after;
+    rounds.Start(iteration);
+    for (const int layer : kLayers) REQUIRE(rounds.AwaitParameters(layer).ok());
+    REQUIRE(rounds.Finish(/*contributes=*/true, /*everything=*/false).ok());
+  }
+  const auto exchanges = static_cast<size_t>((after + 3) / 4);
+  CHECK(log.pushed.size() == exchanges);
+  for (const int layer : kLayers) {
+    CHECK(static_cast<size_t>(std::count(log.layers.begin(), log.layers.end(), layer)) ==
+          exchanges);
+  }
 }
 
 TEST_CASE("after going back the worker pulls, and trains on the same images again") {

@@ -41,6 +41,7 @@ class PlayedExchange final : public TrainingExchange {
   // What the worker did.
   struct Log {
     std::vector<int64_t> pushed;            // iterations, in order
+    std::vector<int> layers;                // that were pushed, in order
     std::map<int64_t, ExchangeKind> kinds;  // by iteration, where the worker gave one
     std::vector<int64_t> asked;             // before which exchanges it asked for a state
     int pulls = 0;
@@ -95,6 +96,7 @@ class PlayedExchange final : public TrainingExchange {
 
   absl::Status Push(int layer) override {
     CHECK(pending_.count(layer) == 1);
+    log_.layers.push_back(layer);
     return absl::OkStatus();
   }
 
