@@ -36,7 +36,8 @@ struct ScorePartBody {
         part.largest = score;
       }
       part.sum += expf(score - part.largest);
-      if (c != static_cast<uint32_t>(labels[image]) && score >= labelled) part.beaten = 1;
+      // Neither is a NaN less than anything, nor is anything less than it.
+      if (c != static_cast<uint32_t>(labels[image]) && !(score < labelled)) part.beaten = 1;
     }
     parts[i] = part;
   }
