@@ -3,6 +3,7 @@
 #include <fstream>
 #include <utility>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/time/clock.h"
@@ -253,7 +254,12 @@ grpc::Status EtcdClient::CallOnce(const Endpoint& endpoint, grpc::ClientContext*
     if (!known.ok()) return known;
   }
   context->AddMetadata(kTokenMetadata, token());
-  const grpc::Status status = call(endpoint, context);
+  grpc::Status status = call(endpoint, context);
+  // A token that is older than a change of etcd's users or roles is refused as an argument.
+  if (status.error_code() == grpc::StatusCode::INVALID_ARGUMENT &&
+      absl::StrContains(status.error_message(), "revision of auth store is old")) {
+    status = grpc::Status(grpc::StatusCode::UNAUTHENTICATED, status.error_message());
+  }
   if (status.error_code() == grpc::StatusCode::UNAUTHENTICATED) {
     absl::MutexLock lock(&mutex_);
     token_.clear();

@@ -83,6 +83,7 @@ void WorkerSetCoordinator::BeginGeneration(WorkerSetHistory history, uint64_t it
   for (int r = 0; r < workers_.size(); ++r) {
     WorkerView* worker = next->worker_size() > r ? next->mutable_worker(r) : next->add_worker();
     bool counts = is_first || IsInLastWorkerSet(next->worker_set(), r);
+    absence_[r].is_waited_for = false;  // the others' absences are other ones now
     switch (worker->state()) {
       case WorkerView::FINISHED:
         SetState(WorkerView::ABSENT, 0, worker);

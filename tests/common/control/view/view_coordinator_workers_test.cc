@@ -104,6 +104,31 @@ TEST_CASE("CONTINUE: several losses go together, and below min_workers the run w
   CHECK(run.WorkerSets().ends_with("12:0-3"));
 }
 
+TEST_CASE("CONTINUE: a run that goes back no longer waits for whom it could not go on without") {
+  ViewCoordinator::Settings settings = Settings(1, 0, 3, Recovery::CONTINUE);
+  settings.recovery.set_min_workers(2);
+  CoordinatorRun run(settings);
+  run.StartAll();
+  run.checkpoint = At(5);
+  run.KillWorker(2);
+  run.Settle();
+  CHECK(run.WorkerSets() == "0:0-2 11:0, 1");
+  run.StartWorker(2);
+  run.Settle();
+  // It counts later than worker 1 leaves.
+  REQUIRE(run.WorkerSets().starts_with("0:0-2 11:0, 1 "));
+  run.KillWorker(1);
+  run.Settle();
+  CHECK(run.Workers() == "MAM");
+  CHECK(run.WorkerSets().ends_with(":0-2"));
+  run.KillPs(0);
+  run.StartPs(0);
+  run.Settle();
+  CHECK(run.coordinator->view().generation() == 2);
+  CHECK(run.Workers() == "MAM");
+  CHECK(run.WorkerSets().ends_with(":0, 2"));
+}
+
 TEST_CASE("CONTINUE: a run waits for the worker that has the initial parameters") {
   CoordinatorRun run(Settings(2, 0, 3, Recovery::CONTINUE));
   run.StartAll();
