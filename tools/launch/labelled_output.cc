@@ -46,7 +46,7 @@ int LabelledOutput::AddSource(const std::string& label) {
   if (!folder_.empty()) {
     const std::string path =
         absl::StrCat(folder_, "/", absl::StrReplaceAll(label, {{" ", "_"}}), ".log");
-    added.file.reset(std::fopen(path.c_str(), "we"));
+    added.file.reset(std::fopen(path.c_str(), "ae"));
     if (added.file == nullptr) write_(absl::StrCat("cannot write to ", path, "\n"));
   }
   added.prefix = absl::StrCat("[", label, "] ");

@@ -24,7 +24,7 @@ class LabelledOutput {
   LabelledOutput(bool terminal, std::function<void(absl::string_view)> write);
 
   // Has what each source writes from now on go to a file of its own, too, as it is:
-  // FOLDER/worker_3.log. Makes the folder, if its parent exists.
+  // FOLDER/worker_3.log, after what it has from earlier. Makes the folder, if its parent exists.
   absl::Status KeepIn(const std::string& folder);
 
   // Adds a source and returns its number.

@@ -27,7 +27,13 @@ LaunchCoordinator::LaunchCoordinator(ViewCoordinator::Settings settings,
       is_ring_(settings.slots == 0),
       silence_(absl::Seconds(settings.recovery.silence_seconds())),
       clock_(*clock),
-      coordinator_(std::move(settings), std::move(newest_checkpoint)) {}
+      coordinator_(std::move(settings), std::move(newest_checkpoint)),
+      may_have_work_left_(is_ring_) {}
+
+void LaunchCoordinator::WorkersArePrograms() {
+  absl::MutexLock lock(&mutex_);
+  may_have_work_left_ = true;
+}
 
 View LaunchCoordinator::view() const {
   absl::MutexLock lock(&mutex_);
@@ -125,8 +131,7 @@ RecoveryHost::Verdict LaunchCoordinator::Ended(ProcessRole role, absl::string_vi
   const bool fails =
       !success && (had_finished ? !by_signal : recovery_.worker_loss() == Recovery::FAIL);
   if (coordinator_.finished()) {
-    // A worker of a ring may have the model to save yet.
-    const bool has_failed = had_finished && (fails || (is_ring_ && !success));
+    const bool has_failed = had_finished && (fails || (may_have_work_left_ && !success));
     return has_failed ? Verdict::kFailure : Verdict::kDone;
   }
   // The others have made a ring without it.
@@ -170,7 +175,9 @@ RecoveryHost::Orders LaunchCoordinator::Poll() {
   polled_ = now;
   for (auto& [role, place] : places_) {
     if (was_away) place.heard = std::max(place.heard, now);
-    if (place.runs && place.state.incarnation() != 0 && !place.ordered_killed &&
+    // A program says nothing any more when it has left the run, and may still have work to do.
+    const bool has_left = orders.finished && HasFinished(role, place);
+    if (place.runs && place.state.incarnation() != 0 && !place.ordered_killed && !has_left &&
         now > place.heard + silence_) {
       place.ordered_killed = true;
       orders.kill.push_back(role);

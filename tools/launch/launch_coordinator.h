@@ -33,6 +33,10 @@ class LaunchCoordinator : public RecoveryHost {
   LaunchCoordinator(ViewCoordinator::Settings settings,
                     ViewCoordinator::NewestCheckpoint newest_checkpoint, const Clock* clock);
 
+  // The workers are programs of the user's, which may have work left when the run is over: how they
+  // end then counts, also by a signal. As in a ring, whose worker 0 may have the model to save.
+  void WorkersArePrograms();
+
   View view() const;
   // Whether any worker has connected.
   bool heard_worker() const;
@@ -75,7 +79,8 @@ class LaunchCoordinator : public RecoveryHost {
 
   mutable absl::Mutex mutex_;
   ViewCoordinator coordinator_ ABSL_GUARDED_BY(mutex_);
-  uint64_t published_ ABSL_GUARDED_BY(mutex_) = 0;  // the view that the shards were sent
+  bool may_have_work_left_ ABSL_GUARDED_BY(mutex_);  // a worker when the run is over
+  uint64_t published_ ABSL_GUARDED_BY(mutex_) = 0;   // the view that the shards were sent
   absl::Time published_at_ ABSL_GUARDED_BY(mutex_);
   uint64_t worker_view_ ABSL_GUARDED_BY(mutex_) = 0;  // the view that the workers were sent
   std::map<ProcessRole, Place> places_ ABSL_GUARDED_BY(mutex_);

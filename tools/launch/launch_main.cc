@@ -162,6 +162,26 @@ int Launch(LaunchOptions options) {
   options.overrides.insert(options.overrides.end(), ports->begin(), ports->end());
   config = LoadConfig(options);
   if (!config.ok()) return PrintError(config.status(), kUsageError);
+
+  // Before the signals are blocked: it takes long to read a large checkpoint, and nothing that a
+  // signal would leave behind is there yet.
+  const RealClock clock;
+  RealStorage storage;
+  const uint64_t run = NewIncarnation();
+  std::unique_ptr<RunCheckpoints> checkpoints;
+  if (config->proto().recovery().has_checkpoint()) {
+    auto opened = RunCheckpoints::Open(
+        *config, run,
+        options.resume ? RunCheckpoints::Start::kResumed : RunCheckpoints::Start::kNew,
+        absl::StrCat("launch, process ", getpid()), &storage, clock);
+    if (!opened.ok()) {
+      return PrintError(opened.status(),
+                        absl::IsInvalidArgument(opened.status()) ? kUsageError : kFailure);
+    }
+    checkpoints = *std::move(opened);
+  }
+
+  BlockSupervisedSignals();
   const auto entry = Enter(options);
   if (absl::IsInvalidArgument(entry.status()) || absl::IsAlreadyExists(entry.status())) {
     return PrintError(entry.status(), kUsageError);
@@ -169,28 +189,12 @@ int Launch(LaunchOptions options) {
   if (!entry.ok()) {  // the run does not need it
     spdlog::warn("the run cannot be found by its name: {}", std::string(entry.status().message()));
   }
-
-  BlockSupervisedSignals();
-  const RealClock clock;
-  RealStorage storage;
-  std::unique_ptr<RunCheckpoints> checkpoints;
   std::unique_ptr<CoordinatorServer> coordinator;
   if (config->proto().has_recovery()) {
     ViewCoordinator::Settings settings =
         ViewCoordinator::SettingsOf(config->proto(), config->run_fingerprint());
-    settings.run = NewIncarnation();
-    if (config->proto().recovery().has_checkpoint()) {
-      auto opened = RunCheckpoints::Open(
-          *config, settings.run,
-          options.resume ? RunCheckpoints::Start::kResumed : RunCheckpoints::Start::kNew,
-          absl::StrCat("launch, process ", getpid()), &storage, clock);
-      if (!opened.ok()) {
-        return PrintError(opened.status(),
-                          absl::IsInvalidArgument(opened.status()) ? kUsageError : kFailure);
-      }
-      checkpoints = *std::move(opened);
-      settings.resume = checkpoints->resume();
-    }
+    settings.run = run;
+    if (checkpoints != nullptr) settings.resume = checkpoints->resume();
     auto started = CoordinatorServer::Start(
         settings,
         [&checkpoints](bool passes_over_unreadable) {
@@ -199,6 +203,7 @@ int Launch(LaunchOptions options) {
         &clock);
     if (!started.ok()) return PrintError(started.status(), kFailure);
     coordinator = *std::move(started);
+    if (!options.program.empty()) coordinator->WorkersArePrograms();
   }
 
   const int columns = TerminalColumns();

@@ -192,6 +192,40 @@ TEST_CASE("a silent process is to be killed, and then counts as dead") {
   }
 }
 
+TEST_CASE("a program that has left the run may go on in silence, and its end counts") {
+  FakeClock clock;
+  const auto coordinator = StartCoordinator(&clock);
+  Process shard(coordinator->address(), kPs, 11);
+  {
+    Process worker(coordinator->address(), kWorker, 21);
+    AwaitTrue([&] {
+      clock.Advance(absl::Milliseconds(1));
+      coordinator->Poll();
+      return worker.latest().number() > 0 && worker.latest().worker(0).incarnation() == 21;
+    });
+    worker.Finish();
+    AwaitTrue([&] { return coordinator->view().finished(); });
+  }
+  for (int i = 0; i < 20; ++i) {
+    clock.Advance(absl::Seconds(1));
+    for (const ProcessRole role : coordinator->Poll().kill) CHECK_FALSE(role.is_worker);
+  }
+  const auto [reason, by_signal, success, verdict] =
+      GENERATE(table<std::string, bool, bool, RecoveryHost::Verdict>(
+          {{"ended", false, true, RecoveryHost::Verdict::kDone},
+           {"failed with exit code 3", false, false, RecoveryHost::Verdict::kFailure},
+           {"was killed by SIGSEGV", true, false, RecoveryHost::Verdict::kFailure}}));
+  if (!by_signal) {
+    CHECK(coordinator->Ended(kWorker, reason, by_signal, success) == verdict);
+    return;
+  }
+  // Evenshard's own worker has nothing left to do.
+  const bool is_program = GENERATE(false, true);
+  if (is_program) coordinator->WorkersArePrograms();
+  CHECK(coordinator->Ended(kWorker, reason, by_signal, success) ==
+        (is_program ? verdict : RecoveryHost::Verdict::kDone));
+}
+
 TEST_CASE("a worker that dies before the training has ended is started again, though finished") {
   const RealClock clock;
   ViewCoordinator::Settings settings = ViewCoordinator::SettingsOf(OneShard(), 0);

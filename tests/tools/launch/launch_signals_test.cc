@@ -9,6 +9,8 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "common/process/local_run.h"
+#include "tests/testing/await.h"
 #include "tests/tools/launch/scripted_run.h"
 
 namespace evenshard {
@@ -130,6 +132,24 @@ TEST_CASE("a second signal kills every process at once") {
   kill(launch.pid(), SIGTERM);
   CHECK(launch.Wait() == 128 + SIGTERM);
   CHECK(run.AllGone());
+}
+
+TEST_CASE("a signal ends a launch that still waits to read a checkpoint, and leaves nothing") {
+  ScriptedRun run;
+  const std::string folder = run.folder.Path("checkpoints");
+  // A manifest that cannot be read.
+  std::filesystem::create_directories(
+      absl::StrCat(folder, "/generation-0001-iteration-0000000005/manifest.json"));
+  run.config = absl::StrCat("limits { startup_seconds: 10000 } recovery { checkpoint { folder: \"",
+                            folder, "\" every_iterations: 5 } }");
+  const std::string name = absl::StrCat("waits-", getpid());
+  run.flags = {"--resume", "--name=" + name};
+  Program& launch = run.Start();
+  AwaitTrue([&] { return std::filesystem::exists(folder + "/LOCK"); });
+  kill(launch.pid(), SIGINT);
+  CHECK(launch.Wait() == 128 + SIGINT);
+  CHECK(launch.output().empty());
+  CHECK(absl::IsNotFound(FindLocalRun(name).status()));
 }
 
 TEST_CASE("a terminal that closes may say so twice") {
