@@ -171,6 +171,10 @@ int evenshard_skips_non_finite(const evenshard_worker* worker) {
   return worker->worker->config().proto().update().non_finite() == evenshard::Update::SKIP;
 }
 
+double evenshard_gradient_limit(const evenshard_worker* worker) {
+  return evenshard::OverflowsFrom(worker->worker->config().proto().exchange().gradient_encoding());
+}
+
 int evenshard_waits_for_workers(const evenshard_worker* worker) {
   return worker->worker->waits_for_workers();
 }

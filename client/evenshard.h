@@ -188,8 +188,12 @@ EVENSHARD_API int evenshard_shards(const evenshard_worker* worker);
  * the end of the iteration. */
 EVENSHARD_API int evenshard_pushes_early(const evenshard_worker* worker);
 EVENSHARD_API int evenshard_waits_in_forward(const evenshard_worker* worker);
-/* Whether a worker leaves out a gradient that is not finite (update.non_finite: SKIP). */
+/* Whether a worker leaves out a gradient that is not finite, or not below evenshard_gradient_limit
+ * (update.non_finite: SKIP). The program looks. */
 EVENSHARD_API int evenshard_skips_non_finite(const evenshard_worker* worker);
+/* The magnitude from which on exchange.gradient_encoding makes an infinity, or a NaN, of a value;
+ * infinity with FLOAT32. A gradient of a type with 16 bits has its own limit. */
+EVENSHARD_API double evenshard_gradient_limit(const evenshard_worker* worker);
 /* Whether an iteration waits for all workers (SYNC). */
 EVENSHARD_API int evenshard_waits_for_workers(const evenshard_worker* worker);
 /* Whether the run has a coordinator. With one, a worker that is started again continues the run. */

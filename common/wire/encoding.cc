@@ -1,7 +1,9 @@
 #include "common/wire/encoding.h"
 
+#include <array>
 #include <cmath>
 #include <cstring>
+#include <limits>
 
 #include "absl/strings/str_cat.h"
 #include "common/wire/non_finite.h"
@@ -22,14 +24,37 @@ std::string EncodingNames(const std::function<bool(Encoding)>& take) {
   return names;
 }
 
+namespace {
+
+// The largest finite values of an encoding of 16 bits, which precede infinity: the last but one,
+// and the last.
+std::array<float, 2> LargestOf(const HalfWidth& half) {
+  const auto infinity = static_cast<uint16_t>(half.exponent_bits);
+  const std::array<uint16_t, 2> bits = {static_cast<uint16_t>(infinity - 2),
+                                        static_cast<uint16_t>(infinity - 1)};
+  std::array<float, 2> values;
+  half.decode(bits.data(), 2, values.data());
+  return values;
+}
+
+// From this magnitude on a block has no scale.
+constexpr float kBlockLimit = 0x1p127f;
+
+}  // namespace
+
 std::string RangeOf(Encoding encoding) {
   if (encoding == FLOAT32) return "";
-  float largest = std::nextafter(0x1p127f, 0.0f);
-  if (const HalfWidth* const half = HalfWidthOf(encoding)) {
-    const uint16_t bits = half->exponent_bits - 1;  // the largest finite value precedes infinity
-    half->decode(&bits, 1, &largest);
-  }
+  const HalfWidth* const half = HalfWidthOf(encoding);
+  const float largest = half != nullptr ? LargestOf(*half)[1] : std::nextafter(kBlockLimit, 0.0f);
   return absl::StrCat(" (or beyond ", largest, ", the largest ", EncodingName(encoding), ")");
+}
+
+float OverflowsFrom(Encoding encoding) {
+  if (encoding == FLOAT32) return std::numeric_limits<float>::infinity();
+  const HalfWidth* const half = HalfWidthOf(encoding);
+  if (half == nullptr) return kBlockLimit;
+  const auto [before, largest] = LargestOf(*half);
+  return largest + (largest - before) / 2;  // a tie, of which the infinity is the even one
 }
 
 bool FitsEncoding(Encoding encoding, absl::Span<const float> values) {

@@ -52,6 +52,9 @@ std::string EncodingNames(const std::function<bool(Encoding)>& take);
 // " (or beyond 65504, the largest FLOAT16)". It is empty for FLOAT32.
 std::string RangeOf(Encoding encoding);
 
+// Returns the least magnitude of which an encoding makes an infinity, or a NaN.
+float OverflowsFrom(Encoding encoding);
+
 // Returns whether all values stay finite when encoded. REQUIRES: they are finite.
 bool FitsEncoding(Encoding encoding, absl::Span<const float> values);
 

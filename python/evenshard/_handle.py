@@ -159,6 +159,11 @@ class Handle:
         return bool(self._library.skips_non_finite(self._pointer()))
 
     @property
+    def gradient_limit(self) -> float:
+        """The magnitude from which on exchange.gradient_encoding makes an infinity of a value."""
+        return self._library.gradient_limit(self._pointer())
+
+    @property
     def follows_views(self) -> bool:
         """Whether the run has a coordinator, so that it may go back."""
         return bool(self._library.follows_views(self._pointer()))

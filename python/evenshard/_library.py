@@ -165,6 +165,7 @@ _PROTOTYPES = {
     "pushes_early": (ctypes.c_int, [_WORKER]),
     "waits_in_forward": (ctypes.c_int, [_WORKER]),
     "skips_non_finite": (ctypes.c_int, [_WORKER]),
+    "gradient_limit": (ctypes.c_double, [_WORKER]),
     "waits_for_workers": (ctypes.c_int, [_WORKER]),
     "follows_views": (ctypes.c_int, [_WORKER]),
     "optimizer": (ctypes.c_char_p, [_WORKER]),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import math
 import os
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
@@ -245,6 +246,8 @@ class Optimizer(Training, torch.optim.Optimizer):
             else:
                 self._begin(contributes)
             self._exchange.finish(contributes, scale)
+            if self._reads is not None:
+                self._reads.wait_for_moved()
         self._note_step()
         self._exchange.registered.stepped()
         return loss
@@ -302,6 +305,7 @@ class Optimizer(Training, torch.optim.Optimizer):
     def _contribution(self, grad_scaler):
         """Whether this worker has a gradient in this step, and the divisor of its gradient."""
         scaled = _grad_scaler.state_of(self, grad_scaler)
+        scale = None
         if scaled is None:
             self._require_scaler("and step() was called without a GradScaler")
         else:
@@ -311,8 +315,9 @@ class Optimizer(Training, torch.optim.Optimizer):
                     " scale; " + SEQUENTIAL_HINT
                 )
             is_infinite, scale = scaled
-            return (False, None) if is_infinite else (True, scale)
-        if self._skips_non_finite and not self._gradients_are_finite():
+            if is_infinite:
+                return False, None
+        if self._skips_non_finite and not self._can_be_pushed(scale):
             self._skipped += 1
             if self._skipped & (self._skipped - 1) == 0:
                 _log.warning(
@@ -320,7 +325,7 @@ class Optimizer(Training, torch.optim.Optimizer):
                     self.iteration, self._skipped,
                 )
             return False, None
-        return True, None
+        return True, scale
 
     def _require_scaler(self, why):
         """Errors: FailedPrecondition if a gradient needs a scale."""
@@ -332,12 +337,22 @@ class Optimizer(Training, torch.optim.Optimizer):
                 " the schedule SEQUENTIAL; or a model of torch.bfloat16, which needs no scale"
             )
 
-    def _gradients_are_finite(self):
-        return all(
-            bool(torch.isfinite(item.tensor.grad).all())
-            for item in self._tensors
-            if item.is_parameter and item.tensor.grad is not None
-        )
+    def _can_be_pushed(self, scale):
+        """Whether a shard would take all that this step pushes, after a division by `scale`."""
+        limit = self._handle.gradient_limit * (1 if scale is None else float(scale))
+        for item in self._tensors:
+            value = item.tensor.grad if item.is_parameter else None
+            if value is not None and value.dtype == torch.float32 and math.isfinite(limit):
+                fits = value.abs() < limit  # which no NaN is
+            elif value is not None:
+                fits = torch.isfinite(value)
+            elif item.role == _library.RUNNING_STATISTIC:
+                fits = torch.isfinite(item.value)
+            else:
+                continue
+            if not bool(fits.all()):
+                return False
+        return True
 
     # What else an optimizer of torch.optim does.
 

@@ -412,6 +412,30 @@ class StepTest(unittest.TestCase):
         self.assertEqual(len(messages), 2)
         self.assertIn("at iteration 1, 2x by now", messages[1])
 
+    def test_what_the_encoding_overflows_is_skipped(self):
+        def work(rank):
+            model = models.make("mlp")
+            norm = torch.nn.BatchNorm1d(1)
+            whole = torch.nn.ModuleList([model, norm])
+            with evenshard.Optimizer(whole) as optimizer:
+                for i in range(4):
+                    optimizer.zero_grad()
+                    seen = torch.tensor([[1.0], [float("inf") if i == 2 else 2.0]])
+                    loss = models.loss_of(model, "mlp", i, rank)
+                    if i == 1:
+                        loss = loss + 70000 * sum(p.sum() for p in model.parameters())
+                    loss.backward()
+                    norm(seen).detach()
+                    optimizer.step()
+                return optimizer.skipped, bool(torch.isfinite(norm.running_mean))
+
+        skipped, is_finite = self.run_one(
+            work, update="policy: SYNC non_finite: SKIP", schedule="SEQUENTIAL",
+            exchange="gradient_encoding: FLOAT16",
+        )
+        self.assertEqual(skipped, 2)
+        self.assertTrue(is_finite)
+
 
 if __name__ == "__main__":
     unittest.main()

@@ -5,6 +5,9 @@ dictionaries that wait, so that it does not matter who reads: a forward pass, an
 average of weights, `torch.save(model)`. A hook waits before the forward pass of each module for
 its own tensors, because some modules (nn.LSTM) have references to them elsewhere, too. A reference
 that the script itself keeps is not seen.
+
+A tensor that the script moves to a module of its own, as register_parametrization() does, is read
+there unseen. step() waits for it.
 """
 
 from __future__ import annotations
@@ -69,6 +72,7 @@ class ParameterReads:
     ):
         self._wait = wait
         self._numbers = {id(item.tensor): i for i, item in enumerate(tensors)}
+        self._moved: dict[int, torch.Tensor] = {}  # by number: what left a dictionary
         self._hooks = []
         self._modules = []
         for module, own in direct_tensors(model, tensors).items():
@@ -87,8 +91,18 @@ class ParameterReads:
         number = self._numbers.get(id(old))
         if number is not None:
             self._wait((number,))
-            if new is not None:
+            if new is None:
+                self._moved[number] = old
+            else:
                 self._numbers[id(new)] = number
+
+    def wait_for_moved(self) -> None:
+        """At the end of a step: waits for the tensors that are in none of the dictionaries any
+        more, whose reads nobody sees."""
+        if self._moved:
+            seen = {id(t) for module in self._modules for name in _DICTIONARIES
+                    for t in collections.OrderedDict.values(module.__dict__[name])}
+            self._wait([i for i, tensor in self._moved.items() if id(tensor) not in seen])
 
     def read(self, found: Iterable[torch.Tensor]) -> None:
         """Before the script gets tensors."""
@@ -143,7 +157,7 @@ class _Waiting(collections.OrderedDict):
 
     def pop(self, name, *default):
         if name in self:
-            self._reads.read((super().__getitem__(name),))
+            self._reads.replace(super().__getitem__(name), None)
         return super().pop(name, *default)
 
     def copy(self):

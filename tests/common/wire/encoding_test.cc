@@ -150,6 +150,14 @@ TEST_CASE("an encoding is named, one that this program does not know by its numb
   CHECK(RangeOf(FLOAT16) == " (or beyond 65504, the largest FLOAT16)");
   CHECK(RangeOf(BFLOAT16) == " (or beyond 3.38953e+38, the largest BFLOAT16)");
   CHECK(RangeOf(INT4) == " (or beyond 1.70141e+38, the largest INT4)");
+  CHECK(std::isinf(OverflowsFrom(FLOAT32)));
+  CHECK(OverflowsFrom(FLOAT16) == 65520);
+  for (const Encoding encoding : {FLOAT16, BFLOAT16, INT8, INT4, E3M0}) {
+    const float limit = OverflowsFrom(encoding);
+    const float least[] = {limit}, below[] = {std::nextafter(-limit, 0.0f)};
+    CHECK_FALSE(FitsEncoding(encoding, least));
+    CHECK(FitsEncoding(encoding, below));
+  }
 }
 
 TEST_CASE("the size of encoded elements counts the scales of their blocks") {

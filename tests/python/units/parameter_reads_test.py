@@ -10,6 +10,8 @@ from tests.python import fixture
 
 torch = fixture.torch
 if torch is not None:
+    import torch.nn.utils.parametrize
+    import torch.nn.utils.prune
     from torch import nn
 
     from evenshard import errors
@@ -77,6 +79,16 @@ class ParameterReadsTest(unittest.TestCase):
             self.waited(lambda: model(torch.ones(1, 3))),
             [["last.bias", "last.weight"], ["first.bias", "first.weight"]],
         )
+
+    def test_a_step_waits_for_what_is_read_elsewhere(self):
+        model = models.mlp()
+        reads = self.make(model)
+        self.assertEqual(self.waited(reads.wait_for_moved), [])
+        # To a name of the same module, whose reads are seen, and to another module.
+        nn.utils.prune.identity(model[0], "weight")
+        nn.utils.parametrize.register_parametrization(model[2], "weight", nn.Tanh())
+        self.assertEqual(self.waited(reads.wait_for_moved), [["2.weight"]])
+        self.assertIn("0.weight", sum(self.waited(lambda: list(model.parameters())), []))
 
     def test_a_module_with_references_to_its_parameters(self):
         model = nn.LSTM(3, 4)
