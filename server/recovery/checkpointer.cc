@@ -99,7 +99,7 @@ void Checkpointer::LeaveOut(const Cut& cut, absl::string_view reason) {
 std::optional<uint64_t> Checkpointer::Changed(int index, const StoredChunk& chunk,
                                               const ChunkChange& change) {
   if (!IsSync()) {
-    has_changed_ = true;
+    if (!has_changed_) has_changed_ = true;  // reads, as threads share it
     return std::nullopt;
   }
   absl::MutexLock lock(&mutex_);

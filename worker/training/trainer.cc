@@ -21,8 +21,6 @@
 
 #include "worker/training/trainer.h"
 
-#include <algorithm>
-
 #include "absl/cleanup/cleanup.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
@@ -431,8 +429,7 @@ absl::StatusOr<double> Trainer::Evaluate(TrainingExchange& exchange, TrainingSch
 absl::Status Trainer::Conclude(TrainingExchange& exchange, TrainingSchedule& schedule,
                                int64_t iteration) {
   // The worker set that would go on: it changes before a round only.
-  const int64_t steps = std::max(config_.proto().local().steps(), 1);
-  const int64_t next = (batches_->length().iterations + steps - 1) / steps * steps;
+  const int64_t next = (batches_->length().iterations + steps_ - 1) / steps_ * steps_;
   const bool evaluates = evaluation_ != nullptr && batches_->Evaluates(next);
   if (evaluates) {
     ASSIGN_OR_RETURN(summary_.final_accuracy, Evaluate(exchange, schedule, iteration));

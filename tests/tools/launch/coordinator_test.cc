@@ -93,6 +93,17 @@ std::unique_ptr<CoordinatorServer> StartCoordinator(const Clock* clock) {
   return *std::move(coordinator);
 }
 
+// Waits until worker 0 hears that it takes part. Its shard does not say that it follows the view,
+// so that this comes a while later.
+void AwaitMember(CoordinatorServer& coordinator, FakeClock& clock, const Process& worker,
+                 uint64_t incarnation) {
+  AwaitTrue([&] {
+    clock.Advance(absl::Milliseconds(1));
+    coordinator.Poll();
+    return worker.latest().number() > 0 && worker.latest().worker(0).incarnation() == incarnation;
+  });
+}
+
 }  // namespace
 
 TEST_CASE("processes hear the views, and what they say changes them") {
@@ -160,12 +171,7 @@ TEST_CASE("a silent process is to be killed, and then counts as dead") {
   {
     Process worker(coordinator->address(), kWorker, 21);
     Process shard(coordinator->address(), kPs, 11);
-    AwaitTrue([&] {
-      // The shard does not say that it follows the view, so the worker hears of it a while later.
-      clock.Advance(absl::Milliseconds(1));
-      coordinator->Poll();
-      return worker.latest().number() > 0 && worker.latest().worker(0).incarnation() == 21;
-    });
+    AwaitMember(*coordinator, clock, worker, 21);
   }
   CHECK(coordinator->Poll().kill.empty());
   SECTION("but not after this process could not run") {
@@ -198,11 +204,7 @@ TEST_CASE("a program that has left the run may go on in silence, and its end cou
   Process shard(coordinator->address(), kPs, 11);
   {
     Process worker(coordinator->address(), kWorker, 21);
-    AwaitTrue([&] {
-      clock.Advance(absl::Milliseconds(1));
-      coordinator->Poll();
-      return worker.latest().number() > 0 && worker.latest().worker(0).incarnation() == 21;
-    });
+    AwaitMember(*coordinator, clock, worker, 21);
     worker.Finish();
     AwaitTrue([&] { return coordinator->view().finished(); });
   }

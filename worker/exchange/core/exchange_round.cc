@@ -8,6 +8,7 @@
 #include "common/base/status_macros.h"
 #include "common/placement/plan/plan.h"
 #include "common/wire/encoding.h"
+#include "worker/exchange/core/not_pushed.h"
 
 namespace evenshard {
 namespace {
@@ -68,13 +69,9 @@ absl::Status ExchangeRound::Begin(uint64_t iteration, ExchangeKind kind) {
 
 absl::Status ExchangeRound::CheckPush(absl::Span<const int> tensors) const {
   if (!is_open_) return absl::FailedPreconditionError("no iteration has begun");
-  for (auto tensor = tensors.begin(); tensor != tensors.end(); ++tensor) {
-    if (chunks_.is_pushed(*tensor) || std::find(tensors.begin(), tensor, *tensor) != tensor) {
-      return absl::FailedPreconditionError(absl::StrCat(
-          config_.model().tensors()[*tensor].name, " has been pushed in this iteration already"));
-    }
-  }
-  return absl::OkStatus();
+  return CheckNotPushed(
+      config_.model(), tensors,
+      [this](int tensor) ABSL_SHARED_LOCKS_REQUIRED(mutex_) { return chunks_.is_pushed(tensor); });
 }
 
 absl::Status ExchangeRound::Push(absl::Span<const int> tensors, Contribution contribution) {

@@ -2,8 +2,8 @@
 
 #include <algorithm>
 
-#include "absl/strings/str_cat.h"
 #include "common/base/status_macros.h"
+#include "worker/exchange/core/not_pushed.h"
 #include "worker/ring/core/ring_sums.h"
 
 namespace evenshard {
@@ -41,16 +41,11 @@ void RingTensors::Begun(bool assigns) {
 }
 
 absl::Status RingTensors::Push(absl::Span<const int> tensors, Contribution contribution) {
-  for (auto tensor = tensors.begin(); tensor != tensors.end(); ++tensor) {
-    if (!options_.round->is_begun()) {
-      return absl::FailedPreconditionError("no iteration has begun");
-    }
-    if (is_pushed_[*tensor] || std::find(tensors.begin(), tensor, *tensor) != tensor) {
-      return absl::FailedPreconditionError(
-          absl::StrCat(options_.config->model().tensors()[*tensor].name,
-                       " has been pushed in this iteration already"));
-    }
+  if (!tensors.empty() && !options_.round->is_begun()) {
+    return absl::FailedPreconditionError("no iteration has begun");
   }
+  RETURN_IF_ERROR(CheckNotPushed(options_.config->model(), tensors,
+                                 [this](int tensor) { return is_pushed_[tensor]; }));
   for (const int tensor : tensors) {
     const bool is_buffer = options_.config->model().tensors()[tensor].role == TensorRole::kBuffer;
     const Contribution counted = assigns_                          ? Contribution::kGradient

@@ -63,11 +63,15 @@ absl::Status Initialize(TestRing& ring, int rank, RingExchange& exchange) {
                              absl::MakeSpan(ring.parameters(rank)));
 }
 
+absl::Status Begin(TestRing& ring, int rank, RingExchange& exchange) {
+  return exchange.Begin(exchange.next_iteration(), ring.gradients(rank),
+                        absl::MakeSpan(ring.parameters(rank)));
+}
+
 // An iteration in which each tensor has one value, contributed as `of` says.
 absl::Status Iterate(TestRing& ring, int rank, RingExchange& exchange,
                      const std::vector<Contribution>& of, float value) {
-  RETURN_IF_ERROR(exchange.Begin(exchange.next_iteration(), ring.gradients(rank),
-                                 absl::MakeSpan(ring.parameters(rank))));
+  RETURN_IF_ERROR(Begin(ring, rank, exchange));
   for (int tensor = kTensors - 1; tensor >= 0; --tensor) {
     // What does not count has a content that would be seen.
     Fill(ring, ring.gradients(rank), tensor, of[tensor] == kGradient ? value : 1000);
@@ -227,8 +231,7 @@ TEST_CASE("what has come of a tensor counts while others are on their way") {
   TestRing ring = ProgramRing(3, {kSgd});
   CheckOk(ring.RunWorkers([&](int rank, RingExchange& exchange) -> absl::Status {
     RETURN_IF_ERROR(Initialize(ring, rank, exchange));
-    RETURN_IF_ERROR(exchange.Begin(exchange.next_iteration(), ring.gradients(rank),
-                                   absl::MakeSpan(ring.parameters(rank))));
+    RETURN_IF_ERROR(Begin(ring, rank, exchange));
     const auto push = [&](int tensor, Contribution contribution) {
       Fill(ring, ring.gradients(rank), tensor, 9);
       return exchange.PushTensors({&tensor, 1}, contribution);
@@ -250,8 +253,7 @@ TEST_CASE("a tensor that is named twice is refused before anything is pushed") {
   TestRing ring = ProgramRing(2, {kSgd});
   CheckOk(ring.RunWorkers([&](int rank, RingExchange& exchange) -> absl::Status {
     RETURN_IF_ERROR(Initialize(ring, rank, exchange));
-    RETURN_IF_ERROR(exchange.Begin(exchange.next_iteration(), ring.gradients(rank),
-                                   absl::MakeSpan(ring.parameters(rank))));
+    RETURN_IF_ERROR(Begin(ring, rank, exchange));
     const std::vector<int> twice = {kB, kA, kB};
     const absl::Status refused = exchange.PushTensors(twice, kZeros);
     ThreadCheck(absl::IsFailedPrecondition(refused));
