@@ -104,9 +104,12 @@ void Config::Check(FieldProblems* problems) {
 }
 
 void Config::ResolvePaths() {
-  VisitSecurityPaths(&proto_, [name = proto_.security().name()](std::string* path) {
-    absl::StrReplaceAll({{"{name}", name}}, path);
-  });
+  // Without a name nobody uses the paths, and a config that is written from this one keeps them.
+  if (const std::string& name = proto_.security().name(); !name.empty()) {
+    VisitSecurityPaths(&proto_, [&name](std::string* path) {
+      absl::StrReplaceAll({{"{name}", name}}, path);
+    });
+  }
   const size_t slash = source_->name.rfind('/');
   if (slash == std::string::npos) return;
   const std::string folder = source_->name.substr(0, slash + 1);

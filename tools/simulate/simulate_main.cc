@@ -85,6 +85,15 @@ int Main(int argc, char** argv) {
   result.rates = *std::move(rates);
   result.bound = BoundOf(config->planned_run(), result.rates, *layer_times);
   result.simulation = Simulate(config->planned_run(), result.rates, *layer_times, simulation);
+  if (!(result.simulation.steady_seconds() > 0)) {
+    return PrintError(
+        absl::InvalidArgumentError(absl::StrCat(
+            "simulate: an iteration takes no time: nothing that it waits for passes a link, and "
+            "workers compute nothing here: ",
+            NoComputeReason(config->proto()),
+            ", allowed: workers that exchange through links, or that compute")),
+        kUsageError);
+  }
   std::cout << (format == "json" ? SimulateJson(result) : SimulateText(result));
   return FlushStandardOutput("simulate", 0, kFailure);
 }

@@ -21,13 +21,19 @@ constexpr int kMaxWorkers = 1024;
 constexpr int kMaxShards = 1024;
 constexpr int kMaxTimelineBins = 100000;
 
-// Returns the override of the field `shard` that gives the config `count` shards.
-std::string ShardsOverride(const PlannedConfig& config, int count) {
+// Returns the override of the field `shard` that gives the config `count` shards. Those that it
+// does not have are as fast as the fastest that it has.
+std::string ShardsOverride(const Config& config, int count) {
+  ShardAddress added;
+  for (const ShardAddress& shard : config.proto().shard()) {
+    if (shard.link_gbps() > added.link_gbps()) added.set_link_gbps(shard.link_gbps());
+    if (shard.server_gbps() > added.server_gbps()) added.set_server_gbps(shard.server_gbps());
+  }
   std::vector<std::string> shards;
   for (int i = 0; i < count; ++i) {
-    shards.push_back(i < config.shards()
-                         ? absl::StrCat("{", config.proto().shard(i).ShortDebugString(), "}")
-                         : absl::StrCat("{address: \"simulated-", i, ":1\"}"));
+    added.set_address(absl::StrCat("simulated-", i, ":1"));
+    const ShardAddress& shard = i < config.shards() ? config.proto().shard(i) : added;
+    shards.push_back(absl::StrCat("{", shard.ShortDebugString(), "}"));
   }
   return absl::StrCat("shard=[", absl::StrJoin(shards, ", "), "]");
 }
@@ -109,28 +115,28 @@ absl::StatusOr<PlannedConfig> LoadConfig(const SimulateOptions& options) {
     overrides.push_back(override);
     spellings.emplace_back(absl::StrCat("--set ", override, ": "), absl::StrCat(flag, ": "));
   };
+  // What the flags change. If it is wrong, load() says why.
+  const absl::StatusOr<Config> file = Config::Load(options.config, options.overrides);
   if (!options.workers.empty()) {
     override_by(absl::StrCat("--workers=", options.workers),
                 absl::StrCat("workers=", options.workers));
-    const absl::StatusOr<Config> file = Config::Load(options.config, options.overrides);
     int workers;
     if (file.ok() && file->is_ring() && absl::SimpleAtoi(options.workers, &workers) &&
         workers <= kMaxWorkers) {
       overrides.push_back(RingOverride(*file, workers));
     }
   }
-  if (options.shards.empty()) return load();
+  if (options.shards.empty() || !file.ok()) return load();
   int shards;
   if (!absl::SimpleAtoi(options.shards, &shards) || shards < 1 || shards > kMaxShards) {
     return absl::InvalidArgumentError(
         absl::StrCat("--shards: is \"", options.shards, "\", allowed: 1 to ", kMaxShards));
   }
-  ASSIGN_OR_RETURN(const PlannedConfig config, load());
-  if (config.is_ring()) {
+  if (file->is_ring()) {
     return absl::InvalidArgumentError(
         "--shards: has no effect with topology RING, which has no shards, allowed: none");
   }
-  override_by(absl::StrCat("--shards=", options.shards), ShardsOverride(config, shards));
+  override_by(absl::StrCat("--shards=", options.shards), ShardsOverride(*file, shards));
   return load();
 }
 

@@ -34,6 +34,7 @@ struct Amount {
 
   void Add(const PlannedRun& run, const Chunk& chunk) {
     const Tensor& tensor = run.model.tensors()[chunk.tensor];
+    if (tensor.role == TensorRole::kBuffer) return;  // moves when it has changed
     pushed.Add(chunk, GradientEncodingOf(run.config.exchange(), tensor));
     pulled.Add(chunk, AnswerEncodingOf(run.config.exchange(), tensor));
   }

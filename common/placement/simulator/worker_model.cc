@@ -123,7 +123,9 @@ void WorkerModel::EndCompute() {
     for (size_t layer = 0; layer < layers_.leaving.size(); ++layer) PushLayer(layer);
   }
   if (layers_.schedule == ExchangeConfig::FULL) network_->Prioritise(rank_);
-  phase_ = layers_.schedule == ExchangeConfig::FULL ? Phase::kForward : Phase::kAwait;
+  // All may be back already: the first layers may have no parameters, and computed meanwhile.
+  const bool goes_on = layers_.schedule == ExchangeConfig::FULL || (unanswered_ == 0 && has_next_);
+  phase_ = goes_on ? Phase::kForward : Phase::kAwait;
   layer_ = 0;
 }
 

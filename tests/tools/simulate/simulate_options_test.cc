@@ -197,5 +197,30 @@ TEST_CASE("the config gets as many workers and shards as asked for") {
   CHECK(absl::StrContains(error(), "wrkers: unknown field"));
 }
 
+TEST_CASE("added shards are as fast as the others, and both numbers may change at once") {
+  const ScratchFolder folder;
+  SimulateOptions options;
+  options.config = folder.Write("run.textproto",
+                                ClusterConfigOf(2, 2, kMemoryBased, "FULL").proto().DebugString());
+  options.overrides = {"shard[0].link_gbps=5", "shard[1].link_gbps=25", "shard[0].server_gbps=3",
+                       "shard[1].server_gbps=2"};
+  options.shards = "3";
+  absl::StatusOr<PlannedConfig> config = LoadConfig(options);
+  INFO(config.status().message());
+  REQUIRE(config.ok());
+  CHECK(config->proto().shard(0).link_gbps() == 5);
+  CHECK(config->proto().shard(2).link_gbps() == 25);
+  CHECK(config->proto().shard(2).server_gbps() == 3);
+  // Shards beside workers are not more than these.
+  options.overrides = {"colocated=true"};
+  for (const std::string count : {"1", "2", "3"}) {
+    options.workers = options.shards = count;
+    config = LoadConfig(options);
+    INFO(config.status().message());
+    REQUIRE(config.ok());
+    CHECK(config->workers() == config->shards());
+  }
+}
+
 }  // namespace
 }  // namespace evenshard

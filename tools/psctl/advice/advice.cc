@@ -37,15 +37,15 @@ std::vector<Choice> BestOfKinds(std::vector<Choice> choices) {
 }
 
 int Chosen(const std::vector<Choice>& same) {
+  const auto is_given = [](const Choice& choice) {
+    return choice.candidate.kind == Candidate::Kind::kAsGiven;
+  };
   int chosen = 0;
   for (int i = 1; i < static_cast<int>(same.size()); ++i) {
     if (same[i].images_per_second < kAsGood * same[0].images_per_second) break;
-    // The config as it is given is there again under its own name.
-    if (same[i].candidate.kind == Candidate::Kind::kAsGiven) continue;
-    if (same[chosen].candidate.kind == Candidate::Kind::kAsGiven ||
-        same[i].candidate.hosts() < same[chosen].candidate.hosts()) {
-      chosen = i;
-    }
+    const int more_hosts = same[i].candidate.hosts() - same[chosen].candidate.hosts();
+    // The config as it is given mostly stands there again under its own name.
+    if (more_hosts < 0 || (more_hosts == 0 && is_given(same[chosen]))) chosen = i;
   }
   return chosen;
 }

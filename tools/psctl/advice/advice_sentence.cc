@@ -50,9 +50,15 @@ std::string AloneSentence(const Advice& advice, const Choice& alone) {
       std::find_if(advice.same.begin(), advice.same.end(),
                    [](const Choice& choice) { return choice.candidate.config.workers() > 1; });
   if (several == advice.same.end()) {
-    return absl::StrCat("Take one worker alone: ", Rate(alone),
-                        ". There are no others to exchange "
-                        "with.",
+    const auto refused =
+        std::find_if(advice.refused.begin(), advice.refused.end(),
+                     [](const Choice& choice) { return choice.candidate.config.workers() > 1; });
+    const std::string why =
+        refused == advice.refused.end()
+            ? "There are no others to exchange with"
+            : absl::StrCat("With several nothing is possible under SYNC with this config: ",
+                           refused->candidate.name, ": ", refused->refused);
+    return absl::StrCat("Take one worker alone: ", Rate(alone), ". ", why, ".",
                         ChangeSentence(advice, alone));
   }
   const bool is_equal = several->images_per_second >= kAsGood * alone.images_per_second;

@@ -2,9 +2,12 @@
 
 #include <algorithm>
 #include <functional>
+#include <limits>
 #include <set>
+#include <string>
 
 #include "absl/strings/str_cat.h"
+#include "common/config/config_contract.h"
 #include "common/placement/plan/device_profile.h"
 #include "common/placement/simulator/cluster_rates.h"
 
@@ -47,9 +50,10 @@ ClusterConfig Plain(const ClusterConfig& given) {
     config.clear_local();
   }
   // It may be false because it has to be with what is cleared.
+  const bool may_be_late = given.has_recovery() && (IsAsynchronous(update) || given.has_local());
   const bool chose_memory =
       given.exchange().has_shared_memory() && given.topology() == ClusterConfig::PARAMETER_SERVER &&
-      update.policy() != Update::QUORUM && !given.exchange().has_update_encoding();
+      update.policy() != Update::QUORUM && !given.exchange().has_update_encoding() && !may_be_late;
   config.clear_exchange();
   if (chose_memory) {
     config.mutable_exchange()->set_shared_memory(given.exchange().shared_memory());
@@ -61,8 +65,6 @@ ClusterConfig Plain(const ClusterConfig& given) {
   config.clear_colocated();
   return config;
 }
-
-std::string LoopbackAddress(int index) { return absl::StrCat("127.0.0.1:", kFirstPort + index); }
 
 void SetPartition(Partition::Scheme scheme, Partition* partition) {
   partition->set_scheme(scheme);
@@ -87,6 +89,15 @@ class Places {
       : cluster_(cluster), given_(cluster.config), plain_(Plain(cluster.config)) {
     for (const ShardAddress& shard : given_.shard()) {
       fastest_ = std::max(fastest_, shard.link_gbps());
+      fastest_server_ = std::max(fastest_server_, shard.server_gbps());
+      used_.insert(shard.address());
+    }
+    for (const ShardAddress& spare : given_.recovery().spare()) used_.insert(spare.address());
+    used_.insert(given_.ring().address().begin(), given_.ring().address().end());
+    has_shard_links_ = fastest_ > 0;
+    // What has no shards of its own, or shards beside workers, has links of the workers' rate.
+    if (!has_shard_links_ && (given_.topology() == ClusterConfig::RING || given_.colocated())) {
+      fastest_ = given_.worker_link_gbps();
     }
   }
 
@@ -146,6 +157,7 @@ class Places {
       } else {
         shard->set_address(LoopbackAddress(i));
         if (fastest_ > 0) shard->set_link_gbps(fastest_);
+        if (is_given && fastest_server_ > 0) shard->set_server_gbps(fastest_server_);
       }
     }
     return candidate;
@@ -168,10 +180,31 @@ class Places {
     ClusterConfig config = plain_;
     if (fastest_ == 0) return config;
     if (!config.has_worker_link_gbps()) config.set_worker_link_gbps(fastest_);
-    for (int i = 0; given_.colocated() && i < given_.shard_size(); ++i) {
-      config.set_worker_link_gbps(std::min(config.worker_link_gbps(), given_.shard(i).link_gbps()));
+    if (given_.colocated() && has_shard_links_) {
+      config.set_worker_link_gbps(std::min(config.worker_link_gbps(), SlowestFrom(0)));
     }
     return config;
+  }
+
+  // Returns the slowest link of the workers that have a shard of the config beside them, from the
+  // given rank on; infinite if there are none.
+  double SlowestFrom(int rank) const {
+    double slowest = std::numeric_limits<double>::infinity();
+    for (int i = rank; i < std::min(given_.shard_size(), given_.workers()); ++i) {
+      slowest = std::min(slowest, given_.shard(i).link_gbps());
+    }
+    return slowest;
+  }
+
+  // Returns an address for what the config has none for, and which nothing of the config has.
+  std::string LoopbackAddress(int index) const {
+    constexpr int kMost = 1024;
+    std::string address;
+    for (int port = kFirstPort + index; address.empty() || used_.count(address) > 0;
+         port += kMost) {
+      address = absl::StrCat("127.0.0.1:", port);
+    }
+    return address;
   }
 
   // What listens on a worker's host does so at the address that the config has for that host.
@@ -185,15 +218,25 @@ class Places {
   void AddColocated(int shards, Partition::Scheme scheme, ClusterConfig* config) const {
     config->set_colocated(true);
     SetPartition(scheme, config->mutable_partition());
-    const bool has_links = given_.colocated() && fastest_ > 0;
+    const bool has_links = given_.colocated() && has_shard_links_;
     const double others = given_.has_worker_link_gbps() ? given_.worker_link_gbps() : fastest_;
     for (int i = 0; i < shards; ++i) {
       ShardAddress* shard = config->add_shard();
+      if (given_.colocated() && i < given_.shard_size()) {
+        *shard = given_.shard(i);
+        continue;
+      }
       shard->set_address(WorkerAddress(i));
-      if (!has_links) continue;
-      shard->set_link_gbps(i < given_.shard_size() ? given_.shard(i).link_gbps() : others);
+      if (has_links) shard->set_link_gbps(others);
+      if (given_.colocated() && fastest_server_ > 0) shard->set_server_gbps(fastest_server_);
     }
     if (!config->has_worker_link_gbps() && fastest_ > 0) config->set_worker_link_gbps(fastest_);
+    if (has_links && shards < given_.shard_size()) {
+      // The workers that lose their shard keep their links, of which a config tells one rate.
+      const double slowest = SlowestFrom(shards);
+      config->set_worker_link_gbps(
+          given_.workers() > given_.shard_size() ? std::min(slowest, others) : slowest);
+    }
     const std::vector<double> links = ConfiguredRates(*config).worker_link;
     const bool is_measured = config->has_worker_link_gbps() && shards >= kManyShards &&
                              *std::max_element(links.begin(), links.end()) <= kMeasuredGbps;
@@ -205,7 +248,10 @@ class Places {
   const AdviceCluster& cluster_;
   const ClusterConfig& given_;
   const ClusterConfig plain_;
-  double fastest_ = 0;  // link of the config's shards; 0: not given
+  double fastest_ = 0;         // link of the config's shards, or of its workers; 0: not given
+  double fastest_server_ = 0;  // of the config's shards; 0: not given
+  bool has_shard_links_ = false;
+  std::set<std::string> used_;  // addresses of the config
 };
 
 bool AreWorkersEqual(const ClusterConfig& config) {

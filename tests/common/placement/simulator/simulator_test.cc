@@ -120,6 +120,33 @@ TEST_CASE("with slow devices an iteration takes their time plus what cannot over
   CHECK(seconds("SEQUENTIAL") == Approx(90 + 2 * exchange).epsilon(0.01));
 }
 
+TEST_CASE("a worker goes on if all is back before it has computed layers without parameters") {
+  for (const std::string schedule : {"SEQUENTIAL", "BACKWARD", "FULL"}) {
+    for (const bool is_colocated : {true, false}) {
+      CAPTURE(schedule, is_colocated);
+      absl::StatusOr<PlannedConfig> config = PlannedConfig::Parse(
+          absl::StrCat("model { input { channels: 3 height: 64 width: 64 }"
+                       "  layer { max_pool { kernel: 4 } }"
+                       "  layer { name: 'fc' linear { out_features: 10 } } }"
+                       "update { policy: SYNC } training { iterations: 1 } workers: 1"
+                       " partition { scheme: MEMORY_BASED } shard { address: 'ps:0' }"
+                       " compute { backend: EMULATED } exchange { schedule: ",
+                       schedule, " } colocated: ", is_colocated ? "true" : "false"),
+          "f");
+      INFO(config.status().message());
+      REQUIRE(config.ok());
+      constexpr double kForward = 1;
+      constexpr double kBackward = 2;
+      const Simulation simulation =
+          Simulate(config->planned_run(), EqualRates(*config, 1e9),
+                   EqualTimes(*config, kForward, kBackward), {.iterations = 4});
+      REQUIRE(simulation.iteration_seconds.size() == 4);
+      for (const double seconds : simulation.iteration_seconds) CHECK(seconds > 0);
+      CHECK(simulation.steady_seconds() == Approx(2 * (kForward + kBackward)).epsilon(0.01));
+    }
+  }
+}
+
 TEST_CASE("a slow worker delays all workers under SYNC, and only itself under ASYNC") {
   for (const bool sync : {true, false}) {
     CAPTURE(sync);

@@ -91,6 +91,11 @@ TEST_CASE("one worker alone is taken if it is as fast") {
         "limited by workers' links.");
   CHECK(Rank({Made(Kind::kAlone, "one worker alone", 100)}).sentence ==
         "Take one worker alone: 100 images/s. There are no others to exchange with.");
+  Choice refused = Made(Kind::kRing, "ring", 0);
+  refused.refused = "recovery.min_workers: is 3";
+  CHECK(Rank({Made(Kind::kAlone, "one worker alone", 100), refused}).sentence ==
+        "Take one worker alone: 100 images/s. With several nothing is possible under SYNC with "
+        "this config: ring: recovery.min_workers: is 3.");
 }
 
 TEST_CASE("it is said if the model is so small that a device's own overhead decides") {
@@ -135,6 +140,15 @@ TEST_CASE("the config as it is given stands beside the others, and is taken if i
   const Advice best = Rank({Made(Kind::kServers, "striped on 4 servers", 400, 4),
                             Made(Kind::kAsGiven, "as in f", 500, 4)});
   CHECK(best.same[best.chosen].candidate.name == "as in f");
+  // More hosts are no better, and fewer are.
+  const auto chosen = [](int given_hosts, double given_rate) {
+    const Advice advice = Rank({Made(Kind::kServers, "striped on 4 servers", 500, 4),
+                                Made(Kind::kAsGiven, "as in f", given_rate, given_hosts)});
+    return advice.same[advice.chosen].candidate.name;
+  };
+  CHECK(chosen(3, 505) == "as in f");
+  CHECK(chosen(3, 495) == "as in f");
+  CHECK(chosen(5, 505) == "striped on 4 servers");
 }
 
 }  // namespace

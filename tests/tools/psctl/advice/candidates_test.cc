@@ -116,6 +116,60 @@ TEST_CASE("addresses of workers' hosts are kept") {
   CHECK(all.shard(3).link_gbps() == 2);
 }
 
+TEST_CASE("the hosts of fewer shards keep the links of all") {
+  const AdviceCluster cluster = ClusterOf(
+      "update { policy: SYNC } colocated: true shard { address: 'ps2:1' link_gbps: 10 }"
+      "shard { address: 'ps3:1' link_gbps: 1 }");
+  for (const char* const name : {"one master, worker 0", "striped on 2 of the workers", "ring"}) {
+    CAPTURE(name);
+    CHECK(Named(Placements(cluster), name).config.worker_link_gbps() == 1);
+  }
+  CHECK(Named(Placements(cluster), "striped on all workers").config.shard(3).link_gbps() == 1);
+}
+
+TEST_CASE("what limits a shard limits it in every place, and those that are added") {
+  AdviceCluster cluster = ClusterOf("update { policy: SYNC }", 4);
+  for (ShardAddress& shard : *cluster.config.mutable_shard()) shard.set_server_gbps(3);
+  const Candidate servers = Named(Placements(cluster), "striped on 4 servers");
+  for (const ShardAddress& shard : servers.config.shard()) CHECK(shard.server_gbps() == 3);
+  MustPlan(servers);
+  // Of workers' hosts that is not known.
+  CHECK(Named(Placements(cluster), "one master, worker 0").config.shard(0).server_gbps() == 0);
+  cluster.config.set_colocated(true);
+  const Candidate all = Named(Placements(cluster), "striped on all workers");
+  for (const ShardAddress& shard : all.config.shard()) CHECK(shard.server_gbps() == 3);
+  MustPlan(all);
+}
+
+TEST_CASE("servers beside a ring have links as fast as its workers'") {
+  AdviceCluster cluster = ClusterOf("update { policy: SYNC }", 4);
+  cluster.config.clear_shard();
+  cluster.config.clear_partition();
+  cluster.config.set_topology(ClusterConfig::RING);
+  for (int i = 0; i < 4; ++i) cluster.config.mutable_ring()->add_address("127.0.0.1:50051");
+  const Candidate servers = Named(Placements(cluster), "striped on 4 servers");
+  for (const ShardAddress& shard : servers.config.shard()) CHECK(shard.link_gbps() == 2);
+  CHECK(servers.config.worker_link_gbps() == 2);
+  CHECK(Named(Placements(cluster), "ring").config.worker_link_gbps() == 2);
+}
+
+TEST_CASE("addresses that are made up differ from those that the config has") {
+  AdviceCluster cluster = ClusterOf("update { policy: SYNC }", 4);
+  cluster.config.mutable_shard(0)->set_address("127.0.0.1:50053");
+  cluster.config.mutable_shard(1)->set_address("127.0.0.1:50054");
+  for (const char* const name : {"striped on 4 servers", "striped on all workers", "ring"}) {
+    CAPTURE(name);
+    MustPlan(Named(Placements(cluster), name));
+  }
+  cluster.config.mutable_update()->set_policy(Update::ASYNC);
+  cluster.config.mutable_recovery()->set_worker_loss(Recovery::WAIT);
+  cluster.config.mutable_recovery()->add_spare()->set_address("127.0.0.1:50055");
+  cluster.config.mutable_exchange()->set_shared_memory(false);  // as SetDefaults does
+  const ClusterConfig all = MustPlan(Named(Placements(cluster), "striped on all workers")).proto();
+  // It was not the user who said that.
+  CHECK(all.exchange().shared_memory());
+}
+
 TEST_CASE("three and more shards beside workers have one connection, where it is the fastest") {
   const auto connections = [](const AdviceCluster& cluster, const std::string& name) {
     const Candidate candidate = Named(Placements(cluster), name);

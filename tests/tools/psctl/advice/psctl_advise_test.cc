@@ -139,6 +139,23 @@ TEST_CASE("psctl advise keeps the paths and the addresses of a config that it ch
                          Contains("labels: \"/abs/l\"") && Contains("address: \"ps0:1\""));
 }
 
+TEST_CASE("psctl advise keeps a certificate of its own for each process") {
+  const ScratchFolder folder;
+  const std::string file = folder.Write("run.textproto", R"(
+    model { builtin: "mnist_mlp" } partition { scheme: LAYER_BASED } shard { address: "ps0:1" }
+    workers: 2 update { policy: SYNC } training { iterations: 2 } compute { profile: "rtx_2080_ti" }
+    data { idx { images: "i" labels: "l" } }
+    security { certificate: "keys/{name}.pem" key: "/k/{name}.key" authority: "keys/a.pem" })");
+  const std::string out = folder.Path("other.textproto");
+  const Result written = Run("advise", {"--config=" + file, "--write=" + out});
+  INFO(written.output);
+  REQUIRE(written.code == 0);
+  const std::string config = folder.Read("other.textproto");
+  CHECK_THAT(config, Contains("certificate: \"" + folder.Path("keys/{name}.pem") + "\"") &&
+                         Contains("key: \"/k/{name}.key\"") &&
+                         Contains("authority: \"" + folder.Path("keys/a.pem") + "\""));
+}
+
 TEST_CASE("psctl advise draws a chart") {
   const ScratchFolder folder;
   const std::string svg = folder.Path("chart.svg");

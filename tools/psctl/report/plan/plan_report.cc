@@ -28,6 +28,7 @@ Exchanged ExchangedWith(const PlannedConfig& config, int shard) {
   Exchanged bytes;
   for (const uint32_t id : config.plan().chunks_of_shard(shard)) {
     const Chunk& chunk = config.plan().chunks()[id];
+    if (config.IsBuffer(chunk)) continue;  // moves when it has changed
     bytes.in += EncodedBytes(config.GradientEncoding(/*assigned=*/false, chunk), chunk.size);
     bytes.out += EncodedBytes(config.AnswerEncoding(chunk), chunk.size);
   }

@@ -182,7 +182,10 @@ std::string PlanComparison(absl::Span<const std::string> names,
                                   table.ToString(), "\n", Findings(configs[i], report)));
   }
   std::string text = SideBySide(blocks);
-  if (reports.size() == 2) {
+  const bool take_time = std::all_of(reports.begin(), reports.end(), [](const PlanReport& report) {
+    return report.predicted_seconds > 0;
+  });
+  if (reports.size() == 2 && take_time) {
     // Their iterations may have other numbers of images.
     const size_t fast =
         reports[1].predicted_images_per_second > reports[0].predicted_images_per_second;
