@@ -157,6 +157,7 @@ TcpListener::~TcpListener() {
 }
 
 void TcpListener::Stop() {
+  stops_ = true;
   for (const int fd : listening_) shutdown(fd, SHUT_RDWR);
   if (thread_.joinable()) thread_.join();
   for (const int fd : std::exchange(listening_, {})) close(fd);
@@ -215,11 +216,13 @@ bool TcpListener::AcceptFrom(int listening) {
       continue;
     }
     if (errno == EAGAIN) return true;
-    if (errno == EINVAL) return false;
+    // A lack of descriptors is said even of a socket that was shut down.
+    if (errno == EINVAL || stops_) return false;
     // Other errors concern one connection, or are temporary, like a lack of descriptors or memory.
     if (errno == EINTR || errno == ECONNABORTED) continue;
     LogRefusal(absl::StrCat("a connection: ", SystemError(errno, "accept").message()));
     absl::SleepFor(kAcceptPause);
+    return true;  // meanwhile others may be overdue, whose descriptors are needed
   }
   return true;
 }

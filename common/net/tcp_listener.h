@@ -1,6 +1,7 @@
 #ifndef EVENSHARD_COMMON_NET_TCP_LISTENER_H_
 #define EVENSHARD_COMMON_NET_TCP_LISTENER_H_
 
+#include <atomic>
 #include <functional>
 #include <memory>
 #include <string>
@@ -77,6 +78,7 @@ class TcpListener {
   std::vector<int> listening_;
   Accepted accepted_;
   std::thread thread_;
+  std::atomic<bool> stops_{false};
 
   mutable absl::Mutex mutex_;
   ConnectionGate gate_ ABSL_GUARDED_BY(mutex_);

@@ -176,6 +176,7 @@ void UnixListeningSocket::Stop() const {
   if (lstat(path_.c_str(), &file) == 0 && file.st_dev == device_ && file.st_ino == inode_) {
     unlink(path_.c_str());
   }
+  stopped_ = true;
   shutdown(fd_, SHUT_RDWR);
 }
 
@@ -192,7 +193,8 @@ absl::StatusOr<int> UnixListeningSocket::Accept() const {
       PrepareConnection(fd);
       return fd;
     }
-    if (errno == EINVAL) return absl::CancelledError("the listener was stopped");
+    // A lack of descriptors is said even of a socket that was shut down.
+    if (errno == EINVAL || stopped_) return absl::CancelledError("the listener was stopped");
     // Other errors concern one connection, or are temporary, like a lack of descriptors or memory.
     if (errno != EINTR && errno != ECONNABORTED) absl::SleepFor(kAcceptPause);
   }

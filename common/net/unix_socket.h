@@ -3,6 +3,7 @@
 
 #include <sys/types.h>
 
+#include <atomic>
 #include <optional>
 #include <string>
 #include <utility>
@@ -52,6 +53,7 @@ class UnixListeningSocket {
   // They identify the file. No other file gets them while the socket is open.
   const dev_t device_;
   const ino_t inode_;
+  mutable std::atomic<bool> stopped_{false};
 };
 
 // Whether nobody listens on `address`, or a process of this one's user or of root, where it is that

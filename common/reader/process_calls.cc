@@ -1,5 +1,6 @@
 #include "common/reader/process_calls.h"
 
+#include <algorithm>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -18,6 +19,9 @@
 
 namespace evenshard {
 namespace {
+
+// How long a process that is well may take to say which view it follows, when others have said it.
+constexpr absl::Duration kSoon = absl::Milliseconds(500);
 
 template <typename Service, typename Request, typename Response>
 using Start = void (Service::StubInterface::async_interface::*)(grpc::ClientContext*,
@@ -127,7 +131,13 @@ std::vector<absl::StatusOr<std::string>> PrimaryAddresses(const Config& config,
                                                           absl::Duration timeout,
                                                           const std::stop_token& stop) {
   if (!config.proto().has_recovery()) return PrimariesIn(config, {});
-  return PrimariesIn(config, GetViews(config, timeout, stop));
+  // A host that is gone does not even refuse, and the others know where its slot is.
+  const absl::Duration soon = std::min(timeout, kSoon);
+  std::vector<absl::StatusOr<View>> views = GetViews(config, soon, stop);
+  if (NewestView(views) == nullptr && timeout > soon) {
+    views = GetViews(config, timeout - soon, stop);
+  }
+  return PrimariesIn(config, views);
 }
 
 std::vector<absl::StatusOr<ShardStats>> GetStats(

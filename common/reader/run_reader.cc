@@ -127,9 +127,9 @@ absl::Status RunReader::TryOnce(Attempt& attempt) {
 }
 
 absl::StatusOr<std::vector<ShardStats>> RunReader::AskShards(Attempt& attempt) {
-  const absl::Duration timeout = std::min(kAnswer, attempt.deadline - clock_.Now());
-  attempt.addresses = PrimaryAddresses(*options_.config, timeout, options_.stop);
-  const auto answers = GetStats(*options_.config, attempt.addresses, timeout, options_.stop);
+  const auto timeout = [&] { return std::min(kAnswer, attempt.deadline - clock_.Now()); };
+  attempt.addresses = PrimaryAddresses(*options_.config, timeout(), options_.stop);
+  const auto answers = GetStats(*options_.config, attempt.addresses, timeout(), options_.stop);
   std::vector<ShardStats> stats;
   for (size_t shard = 0; shard < answers.size(); ++shard) {
     RETURN_IF_ERROR(attempt.addresses[shard].status());

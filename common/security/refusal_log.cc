@@ -9,8 +9,8 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/synchronization/mutex.h"
-#include "absl/time/clock.h"
 #include "absl/time/time.h"
+#include "common/base/clock.h"
 #include "spdlog/spdlog.h"
 
 namespace evenshard {
@@ -25,7 +25,7 @@ class Bound {
   std::optional<std::string> Take() {
     const int most = most_lines;
     absl::MutexLock lock(&mutex_);
-    const absl::Time now = absl::Now();
+    const absl::Time now = clock_.Now();
     std::string more;
     if (now - begun_ >= kPeriod) {
       if (lines_ > most) more = absl::StrCat(" (and ", lines_ - most, " that were not told)");
@@ -38,6 +38,7 @@ class Bound {
  private:
   static constexpr absl::Duration kPeriod = absl::Minutes(1);
 
+  const RealClock clock_;
   absl::Mutex mutex_;
   absl::Time begun_ ABSL_GUARDED_BY(mutex_) = absl::InfinitePast();
   int lines_ ABSL_GUARDED_BY(mutex_) = 0;

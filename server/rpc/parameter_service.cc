@@ -239,8 +239,8 @@ absl::StatusOr<ExchangeStream::Options> ParameterService::OptionsOf(const CallCo
   ASSIGN_OR_RETURN(options.incarnation, MetadataNumber<uint64_t>(context, kIncarnationMetadata));
   ASSIGN_OR_RETURN(const uint32_t join_follows,
                    MetadataNumber<uint32_t>(context, kJoinFollowsMetadata, /*absent=*/0));
-  // A stream may wait for its Join only while fewer than twice the workers' streams of each slot
-  // that the process may have are open.
+  // A stream may wait for its Join only while fewer than twice a slot's streams of all workers are
+  // open here.
   const uint64_t most =
       uint64_t{2} * options_.config->workers() * options_.config->proto().limits().connections();
   {

@@ -56,7 +56,7 @@ class ParameterService final
   // Ends the shard's Exchange streams when it ends. Called for each shard before it takes part.
   void Serve(Shard& shard);
 
-  // Ends every open Exchange stream with `status`. No push of theirs is taken when this returns.
+  // Ends every open Exchange stream with `status`. What they have brought may still be pushed.
   void EndStreams(const absl::Status& status);
   // Ends the Exchange streams that have waited for their worker's Join for too long. Called about
   // once a second.

@@ -17,8 +17,8 @@ class StateRelay::Transfer {
   absl::Status OpenSender(Sender* sender);
   void Put(MessageBytes message);
   // The sender has no further message: it has sent everything, or its call has ended early, which
-  // the receiver tells by what it has got. Does nothing when called again.
-  void CloseSender();
+  // the receiver tells by what it has got. Does nothing for a sender that is not the open one.
+  void CloseSender(Sender* sender);
 
  private:
   enum class End : uint8_t { kNotYet, kOpen, kClosed };
@@ -55,11 +55,11 @@ class StateRelay::Sender final : public ReadReactor {
     if (ok) {
       transfer_->Put(std::move(read_));
     } else {
-      transfer_->CloseSender();
+      transfer_->CloseSender(this);
     }
   }
   // It may wait for the receiver, and not read.
-  void OnCancel() override { transfer_->CloseSender(); }
+  void OnCancel() override { transfer_->CloseSender(this); }
   void OnDone() override { delete this; }
 
   const std::shared_ptr<Transfer> transfer_;
@@ -119,14 +119,13 @@ void StateRelay::Transfer::Put(MessageBytes message) {
   Advance();
 }
 
-void StateRelay::Transfer::CloseSender() {
+void StateRelay::Transfer::CloseSender(Sender* sender) {
   absl::MutexLock lock(&mutex_);
+  if (sender_ != sender) return;  // it was refused, or ended before
   is_reading_ = false;
   end_of_sender_ = End::kClosed;
   if (receiver_ == End::kOpen) wake_();
-  if (Sender* const sender = std::exchange(sender_, nullptr); sender != nullptr) {
-    sender->End(absl::OkStatus());
-  }
+  std::exchange(sender_, nullptr)->End(absl::OkStatus());
 }
 
 void StateRelay::Transfer::Advance() {

@@ -22,6 +22,7 @@
 #include "absl/time/time.h"
 #include "common/net/syn_filter.h"
 #include "tests/testing/captured_log.h"
+#include "tests/testing/no_descriptors.h"
 
 namespace evenshard {
 namespace {
@@ -318,6 +319,20 @@ TEST_CASE("a listener that was stopped accepts no more, and leaves connections o
   const absl::StatusOr<std::unique_ptr<TcpListener>> next =
       TcpListener::Listen(absl::StrCat("127.0.0.1:", port), Limits());
   CHECK(next.ok());
+}
+
+TEST_CASE("a listener stops although there is no descriptor for who waits") {
+  Taker taker;
+  const auto listener = Started(Limits(), &taker);
+  const int fd = socket(AF_INET, SOCK_STREAM, 0);
+  const sockaddr_in to = Loopback(listener->port());
+  {
+    const NoDescriptors none;
+    REQUIRE(connect(fd, reinterpret_cast<const sockaddr*>(&to), sizeof(to)) == 0);
+    listener->Stop();
+  }
+  close(fd);
+  CHECK(taker.taken() == 0);
 }
 
 TEST_CASE("two cannot listen on one address") {

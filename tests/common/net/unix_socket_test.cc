@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "tests/testing/captured_log.h"
+#include "tests/testing/no_descriptors.h"
 #include "tests/testing/process_of_nobody.h"
 #include "tests/testing/scratch_folder.h"
 #include "tests/testing/thread_check.h"
@@ -190,6 +191,24 @@ TEST_CASE("a listener that was stopped accepts no more") {
   listener->Stop();
   accepter.join();
   CHECK(absl::IsCancelled(accepted));
+}
+
+TEST_CASE("a listener stops although there is no descriptor for who waits") {
+  const ScratchFolder folder;
+  const std::string path = folder.Path("socket");
+  const absl::StatusOr<UnixListeningSocket> listener = UnixListeningSocket::Listen(path);
+  REQUIRE(listener.ok());
+  const absl::StatusOr<int> waiting = ConnectUnix(path);
+  REQUIRE(waiting.ok());
+  {
+    const NoDescriptors none;
+    absl::Status accepted;
+    std::thread accepter([&] { accepted = listener->Accept().status(); });
+    listener->Stop();
+    accepter.join();
+    CHECK(absl::IsCancelled(accepted));
+  }
+  close(*waiting);
 }
 
 TEST_CASE("another user is neither let in nor spoken to") {

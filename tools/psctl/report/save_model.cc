@@ -85,6 +85,11 @@ absl::Status PullAll(const PlannedConfig& config, ModelFile& file) {
 }  // namespace
 
 absl::StatusOr<SavedModel> SaveModel(const PlannedConfig& config, const std::string& path) {
+  if (config.proto().optimizer().kind() == OptimizerConfig::MEAN) {
+    return config.FieldError("optimizer.kind",
+                             "is MEAN, with which shards have mean gradients and no parameters, "
+                             "allowed: to have a worker's program save its model");
+  }
   ModelFile file(config, path);
   RunReader reader(
       {.config = &config, .patience = absl::ZeroDuration(), .waits_for_workers = false});

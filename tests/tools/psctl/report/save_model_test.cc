@@ -1,5 +1,9 @@
 #include "tools/psctl/report/save_model.h"
 
+#include <netinet/in.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
 #include <catch2/catch.hpp>
 #include <cstring>
 #include <utility>
@@ -7,6 +11,7 @@
 #include "absl/algorithm/container.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "common/reader/run_reader.h"
 #include "nlohmann/json.hpp"
 #include "tests/testing/scratch_folder.h"
 #include "tests/tools/psctl/report/fake_shard.h"
@@ -132,6 +137,33 @@ TEST_CASE("each shard's parameters are asked of the primary that the view names"
         "no process is primary of slot 0 (view 5)");
 }
 
+TEST_CASE("a host that does not answer keeps nobody from the shards that do") {
+  const int silent = socket(AF_INET, SOCK_STREAM, 0);
+  sockaddr_in address = {.sin_family = AF_INET};
+  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  socklen_t size = sizeof(address);
+  REQUIRE(bind(silent, reinterpret_cast<sockaddr*>(&address), size) == 0);
+  REQUIRE(listen(silent, 1) == 0);  // connections come up, and nobody takes them
+  REQUIRE(getsockname(silent, reinterpret_cast<sockaddr*>(&address), &size) == 0);
+  Cluster cluster(absl::StrCat(
+      "recovery { replicas: 1 spare { address: \"127.0.0.1:", ntohs(address.sin_port), "\" } }"));
+  for (int shard = 0; shard < 2; ++shard) {
+    cluster.shard(shard).Change([&](auto* answers) {
+      answers->view.set_number(5);
+      for (int slot = 0; slot < 2; ++slot) {
+        answers->view.add_slot()->mutable_primary()->set_address(cluster.shard(slot).address());
+      }
+    });
+  }
+  RunReader reader({.config = &cluster.config(), .waits_for_workers = false});
+  const absl::StatusOr<int64_t> pulled = reader.Pull(
+      RunReader::kAny, absl::Seconds(4), [] { return absl::OkStatus(); },
+      [](const Chunk&, absl::string_view) { return absl::OkStatus(); });
+  INFO(pulled.status());
+  CHECK(pulled.ok());
+  close(silent);
+}
+
 TEST_CASE("chunks may come in any order") {
   Cluster cluster;
   const ScratchFolder folder;
@@ -243,6 +275,28 @@ TEST_CASE("what has no iteration in common any more is saved as it is, with the 
   CHECK_FALSE(saved->iteration.has_value());
   CHECK(absl::StrContains(saved->why_not, reason));
   CHECK(folder.Read("model") == folder.Read("whole"));
+}
+
+TEST_CASE("where shards have mean gradients no model is saved, and a file stays") {
+  FakeShard shard;
+  shard.Change([](auto* answers) {
+    answers->snapshot_status = {grpc::StatusCode::FAILED_PRECONDITION, "no parameters"};
+  });
+  const absl::StatusOr<PlannedConfig> config = PlannedConfig::Parse(
+      absl::StrCat("model { from_workers { tensor { name: 'a' shape: 8 } } }"
+                   "partition { scheme: MEMORY_BASED } update { policy: SYNC } workers: 2"
+                   " optimizer { kind: MEAN } shard { address: '",
+                   shard.address(), "' }"),
+      "cluster");
+  INFO(config.status().message());
+  REQUIRE(config.ok());
+  const ScratchFolder folder;
+  const std::string path = folder.Write("model", "a model of before");
+  const absl::Status status = SaveModel(*config, path).status();
+  CHECK(absl::StrContains(status.message(), "optimizer.kind: is MEAN"));
+  CHECK(absl::StrContains(status.message(), "allowed: to have a worker's program save its model"));
+  CHECK(folder.Read("model") == "a model of before");
+  CHECK(shard.pulls == 0);
 }
 
 TEST_CASE("a path that cannot be written is refused before anything is pulled") {
