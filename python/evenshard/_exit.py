@@ -5,7 +5,8 @@ exception that nobody caught it leaves with its text, which Python keeps in sys.
 the script has replaced sys.excepthook. Python does not say in `atexit` by which code the program
 ends, so that calls of sys.exit, exit and quit are noted, until a further step shows that the
 program goes on. A SystemExit that the script raises by itself is not seen. If the worker has not
-finished, or the run goes back meanwhile, the program ends with 1.
+finished, or the run goes back meanwhile, or an exception has ended the thread that trains, the
+program ends with 1.
 
 In IPython and notebooks an exception ends a cell and not the program, and no hook of Python is
 told. The shell shows it, and then the worker leaves: the others must not wait for a cell that
@@ -23,6 +24,7 @@ import builtins
 import functools
 import os
 import sys
+import threading
 import traceback
 import types
 from collections.abc import Callable
@@ -33,12 +35,13 @@ _MAX_TEXT = 1000
 # launch takes it for a consequence and not for a cause (tools/launch/supervisor.h): EX_TEMPFAIL.
 _FOLLOWER = 75
 _RESTARTS = "EVENSHARD_RESTARTS"  # set by launch: "1" if it starts failed programs again
-PACKAGE = os.path.dirname(os.path.abspath(__file__))
+PACKAGE = os.path.join(os.path.dirname(os.path.abspath(__file__)), "")  # ends with a slash
 
 # Kept alive: a script may have dropped its worker, as by returning from main(), and has finished.
 _open: set = set()
 _uncaught: str | None = None
 _exception: BaseException | None = None  # that nobody caught
+_is_of_thread = False  # that exception, of which Python's own exit code says nothing
 _last_value: BaseException | None = None  # what had been shown when the program went on
 _hook: Callable[..., None] | None = None  # that this module has put in the place of sys.excepthook
 _is_installed = False
@@ -60,13 +63,15 @@ def prepare() -> None:
     if not _is_installed:
         _is_installed = True
         _note_uncaught()
+        _note_uncaught_of_threads()
         _note_cells()
         atexit.register(_end_all)
 
 
 def watch(worker) -> None:
     """Calls `worker._end_of_program(reason)` if the program ends before `forget`. It returns the
-    reason with which it has left, None if it has finished."""
+    reason with which it has left, None if it has finished. `worker._is_trained_by(thread)` says
+    whether an exception in a thread is a failure of its training."""
     _open.add(worker)
     goes_on()
 
@@ -88,8 +93,10 @@ def stays(error: BaseException | None) -> bool:
 
 def goes_on() -> None:
     """What would have ended the program has not, as in a notebook."""
-    global _uncaught, _exception, _last_value  # pylint: disable=global-statement
+    global _uncaught, _exception, _is_of_thread  # pylint: disable=global-statement
+    global _last_value  # pylint: disable=global-statement
     _uncaught = _exception = None
+    _is_of_thread = False
     _last_value = getattr(sys, "last_value", None)
 
 
@@ -118,6 +125,22 @@ def _note_uncaught() -> None:
             setattr(main, name, sys.exit)
 
 
+def _note_uncaught_of_threads() -> None:
+    """The program may end well after an exception in a thread, but not what the thread trained."""
+    previous = threading.excepthook
+
+    def note(arguments):
+        global _uncaught, _exception, _is_of_thread  # pylint: disable=global-statement
+        if not isinstance(arguments.exc_value, SystemExit) and any(
+            worker._is_trained_by(arguments.thread) for worker in _open
+        ):
+            _uncaught, _exception = text_of(arguments.exc_value), arguments.exc_value
+            _is_of_thread = True
+        previous(arguments)
+
+    threading.excepthook = note
+
+
 def _note_cells() -> None:
     """Has workers leave when IPython shows an exception, if this program runs in it."""
     shell = getattr(sys.modules.get("IPython"), "get_ipython", lambda: None)()
@@ -140,8 +163,10 @@ def _note_cells() -> None:
 
 def _noting(leave):
     def note(code=None):
-        global _uncaught  # pylint: disable=global-statement
-        _uncaught = text_of(SystemExit(code))
+        global _uncaught, _is_of_thread  # pylint: disable=global-statement
+        reason = text_of(SystemExit(code))
+        if reason is not None or not _is_of_thread:
+            _uncaught, _is_of_thread = reason, False
         leave(code)
 
     return functools.update_wrapper(note, leave)
@@ -180,7 +205,7 @@ def _end_all() -> None:
     if _open and _uncaught is not None:
         if os.environ.get(_RESTARTS) == "1" or isinstance(_exception, errors.WentBack):
             _end_at_once(1)
-    fails, follows = False, _follows(_exception)
+    fails, follows = bool(_open) and _is_of_thread, _follows(_exception)
     for worker in list(_open):
         try:
             reason = worker._end_of_program(_uncaught)

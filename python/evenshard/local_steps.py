@@ -179,6 +179,7 @@ class LocalSteps(OfTheScript):
         _exit.goes_on()
         self._handle.require_working()
         self._exchange.registered.begun()
+        self._exchange.threads.begin()
         self._began = time.monotonic() if self._began is None else self._began
 
     def _count(self, taken):

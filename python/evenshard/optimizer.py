@@ -180,6 +180,8 @@ class Optimizer(Training, torch.optim.Optimizer):
                 self._assign_state(optimizer.state_dict())
 
         self._join_run(assign_given_state)
+        self._kind = self._handle.optimizer
+        self._has_trained = self.iteration > 0  # or the run has
         if self._handle.waits_in_forward:
             self._reads = ParameterReads(self._model, self._tensors, self._exchange.wait_for)
         self._watch_gradients(self._handle.pushes_early)
@@ -301,6 +303,7 @@ class Optimizer(Training, torch.optim.Optimizer):
         self._check_parameters()
         self._assignments.begin_iteration()
         self._exchange.begin(contributes, numbers)
+        self._has_trained = True
 
     def _contribution(self, grad_scaler):
         """Whether this worker has a gradient in this step, and the divisor of its gradient."""
@@ -412,6 +415,12 @@ class Optimizer(Training, torch.optim.Optimizer):
         self._assign_state(state_dict)
         for group, options in zip(self.param_groups, taken):
             group.update(options)
+
+    def _give_back(self):
+        given = self._given
+        super()._give_back()
+        if given is not None and self._has_trained:
+            _state_dict.leave_behind(given, self._kind)
 
     def _let_go(self):
         super()._let_go()

@@ -245,6 +245,10 @@ class Worker:
         if not _exit.stays(error):
             self.close(_exit.text_of(error))
 
+    def _is_trained_by(self, _) -> bool:
+        """For _exit.py, which asks for close() in any case."""
+        return False
+
     def _end_of_program(self, reason: str | None) -> str | None:
         """For _exit.py."""
         if self._handle.is_own:

@@ -1,5 +1,6 @@
 """The likeliest first mistakes, each of which gets a sentence; threads; and cells of notebooks."""
 
+import _thread
 import functools
 import inspect
 import itertools
@@ -143,6 +144,70 @@ class FirstMistakesTest(unittest.TestCase):
                         self.assertEqual(end.kind, "FailedPrecondition")
                         self.assertRegex(end.error, f"^({name}).*(was replaced|at the shards|take)")
 
+    def test_a_parameter_beside_the_model_that_requires_a_gradient_later(self):
+        def train(make, script):
+            model, beside = _model(), nn.Parameter(torch.ones(3), requires_grad=False)
+            given = torch.optim.SGD([*model.parameters(), beside], lr=0.1)
+            optimizer = make(given, model)
+            for step in range(3):
+                beside.requires_grad_(step == 2)
+                optimizer.zero_grad()
+                (_loss(model, script.ranks[0], step) + beside.sum()).backward()
+                optimizer.step()
+
+        for make in (
+            lambda given, model: evenshard.Optimizer(model, optimizer=given),
+            lambda given, model: evenshard.DistributedOptimizer(given, model),
+        ):
+            for end in outcomes_of(functools.partial(train, make), "SEQUENTIAL", 2):
+                self.assertEqual(end.kind, "FailedPrecondition", end.trace)
+                self.assertIn('params"][6]: of shape (3,) is not a parameter of the model, and'
+                              " requires a gradient now", end.error)
+
+    def test_the_optimizer_that_was_handed_over_has_no_old_state(self):
+        def train(rule, script):
+            model = _model()
+            given = rule(model.parameters())
+            optimizer = evenshard.Optimizer(model, optimizer=given)
+            texts = []
+
+            def refused(call):
+                try:
+                    call()
+                    texts.append("")
+                except errors.FailedPrecondition as error:
+                    texts.append(str(error))
+
+            for step in range(2):
+                optimizer.zero_grad()
+                _loss(model, 0, step).backward()
+                optimizer.step()
+            saved = optimizer.state_dict()
+            optimizer.close()
+            schedule = torch.optim.lr_scheduler.StepLR(given, 1)
+            for call in (given.step, given.state_dict, lambda: list(given.state),
+                         lambda: given.load_state_dict({"state": {}, "param_groups": []})):
+                try:
+                    refused(call)
+                except ValueError:
+                    texts.append("a ValueError")
+            refused(given.step)
+            given.load_state_dict(saved)
+            given.step()
+            schedule.step()
+            return texts, [float(each["step"]) for each in given.state_dict()["state"].values()]
+
+        adam = functools.partial(torch.optim.Adam, lr=0.1)
+        for texts, steps in (end.value for end in outcomes_of(
+                functools.partial(train, adam), "SEQUENTIAL", 1)):
+            self.assertEqual(texts.pop(3), "a ValueError")
+            for text in texts:
+                self.assertIn("has trained in this optimizer's place", text)
+            self.assertEqual(steps, [3.0] * 6)
+        sgd = functools.partial(torch.optim.SGD, lr=0.1)  # has none
+        for end in outcomes_of(functools.partial(_steps_after_close, sgd), "SEQUENTIAL", 1):
+            self.assertIsNone(end.error, end.trace)
+
     def test_parameters_that_only_move_are_trained(self):
         def train(change, script):
             model = _model()
@@ -170,6 +235,40 @@ class FirstMistakesTest(unittest.TestCase):
                 self.assertIsNone(end.error, end.trace)
                 for found, value in zip(end.value, expected):
                     torch.testing.assert_close(found, value)
+
+
+def _steps_after_close(rule, script):
+    model = _model()
+    given = rule(model.parameters())
+    optimizer = evenshard.Optimizer(model, optimizer=given)
+    _loss(model, script.ranks[0]).backward()
+    optimizer.step()
+    optimizer.close()
+    given.step()
+    return given.state_dict()
+
+
+def _a_backward_pass_in_assign(script):
+    """In one of autograd's threads, as of a model on a GPU, for which the script waits."""
+    model = _model()
+    optimizer = script.optimizer(model)
+    texts, over = [], threading.Event()
+
+    def compute():
+        try:
+            with torch.enable_grad(), optimizer.no_sync():
+                _loss(model).backward()
+        except errors.FailedPrecondition as error:
+            texts.append(str(error))
+        over.set()
+
+    with optimizer.assign():
+        _thread.start_new_thread(compute, ())
+        over.wait()
+    optimizer.zero_grad()
+    _loss(model, script.ranks[0]).backward()
+    optimizer.step()
+    return texts
 
 
 def _two_threads(act):
@@ -306,6 +405,35 @@ class ThreadsTest(unittest.TestCase):
             first, second = outcomes_of(_a_close_while_a_thread_waits, schedule, 2)
             self.assertEqual([kind for kind, _ in first.value], ["Interrupted"], first.value)
             self.assertIn("given up", second.value[0][1])
+
+    def test_a_backward_pass_in_assign(self):
+        for end in outcomes_of(_a_backward_pass_in_assign, "BACKWARD", 2):
+            self.assertIsNone(end.error, end.trace)
+            self.assertEqual(len(end.value), 1)
+            self.assertIn("backward(): in `with optimizer.assign():`", end.value[0])
+
+    def test_a_thread_that_fails(self):
+        text = _TRAIN + """
+import threading
+def fail():
+    train()
+    if FAILS: 1 / 0
+for thread in (threading.Thread(target=fail), threading.Thread(target=lambda: [][0])):
+    thread.start()
+    thread.join()
+"""
+        for fails, leave, code in (
+            (True, "", 1), (True, "import sys; sys.exit()", 1), (True, "import sys; sys.exit(3)", 3),
+            (True, "train()", 0), (False, "", 0),
+        ):
+            with fixture.Cluster(1, workers=1, rule="", schedule="BACKWARD") as cluster:
+                end = fixture.run_workers(
+                    self, cluster,
+                    lambda _: fixture.run_script(text.replace("FAILS", repr(fails)) + leave),
+                    workers=1,
+                )[0]
+            self.assertIn("IndexError", end[2])  # of a thread that trains nothing
+            self.assertEqual(end[0], code, end)
 
     def test_threads_that_read(self):
         for schedule in ("BACKWARD", "FULL"):

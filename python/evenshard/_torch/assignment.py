@@ -59,7 +59,7 @@ class Assignments:
         """A context after which rank 0's values are the run's. After an exception in it the model
         has what it had before."""
         exchange = self._exchange
-        with exchange.threads.lock:
+        with exchange.threads.held():
             self._require_closed("assign()")
             exchange.prepare_assignment()
             self._is_open = True

@@ -7,6 +7,9 @@ from collections.abc import Callable
 
 import torch
 
+from evenshard import errors
+from evenshard._torch.model import ModelTensor
+
 
 def on_gradient(parameter: torch.Tensor, call: Callable[..., None]):
     """Calls `call` in each backward pass, when the gradient has been added to `parameter.grad`. Its
@@ -21,6 +24,15 @@ def has_other_hooks(parameter: torch.Tensor) -> bool:
     after = getattr(parameter, "_post_accumulate_grad_hooks", None) or {}
     others = [hook for hook in after.values() if not isinstance(hook, _Own)]
     return bool(parameter._backward_hooks or others)
+
+
+def require_gradient(item: ModelTensor) -> None:
+    """In a call of on_gradient(). Errors: FailedPrecondition if the gradient is gone again."""
+    if item.tensor.grad is None:
+        raise errors.FailedPrecondition(
+            f"{item.name}: a hook of the script has taken its gradient away, which nobody would"
+            " exchange; allowed: hooks that leave it"
+        )
 
 
 class _Own(functools.partial):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 
 from evenshard import errors
-from evenshard._torch.model import ModelTensor
+from evenshard._torch.model import ModelTensor, empty_tensors
 
 
 class KeptParameters:
@@ -20,20 +20,33 @@ class KeptParameters:
             for key, parameter in module._parameters.items()
             if id(parameter) in self._trained
         ]
+        self._empty = empty_tensors(model)
 
     def require(self, kind: str) -> None:
         """Errors: FailedPrecondition if a parameter that is not trained is in one of these places,
-        or one is nowhere in the model any more; `kind` is the class that trains them. One that has
-        moved, as by torch.nn.utils.prune or parametrize, and one of a module that the model has no
-        more are no errors."""
+        or one is nowhere in the model any more, or a tensor that had no elements has some; `kind`
+        is the class that trains them. One that has moved, as by torch.nn.utils.prune or
+        parametrize, and one of a module that the model has no more are no errors."""
+        for name, module, key in self._empty:
+            tensor = _owned(module._parameters).get(key, _owned(module._buffers).get(key))
+            if tensor is not None and tensor.numel() > 0:
+                raise errors.FailedPrecondition(
+                    f"{name}: had no elements when evenshard.{kind} was made, so that nobody"
+                    " exchanges it, and has some now; allowed: with its shape from the start, or"
+                    " register_buffer(..., persistent=False), which stays the worker's own"
+                )
         in_model: set[int] | None = None
         for name, module, key, parameter in self._places:
-            found = _owned(module).get(key)
+            found = _owned(module._parameters).get(key)
             if id(found) in self._trained:
                 continue
             if found is None:
                 if in_model is None:
-                    in_model = {id(p) for m in self._model.modules() for p in _owned(m).values()}
+                    in_model = {
+                        id(p)
+                        for module in self._model.modules()
+                        for p in _owned(module._parameters).values()
+                    }
                 if parameter in in_model:
                     continue
             raise errors.FailedPrecondition(
@@ -43,8 +56,7 @@ class KeptParameters:
             )
 
 
-def _owned(module):
+def _owned(owned):
     # A copy of the dictionary, whose own methods would tell ParameterReads of the reads. Modules of
     # TorchScript have something else.
-    owned = module._parameters
     return dict(dict.items(owned) if isinstance(owned, dict) else owned.items())

@@ -122,6 +122,18 @@ def direct_tensors(
     }
 
 
+def empty_tensors(model: torch.nn.Module) -> list[tuple[str, torch.nn.Module, str]]:
+    """Returns the name of each tensor that tensors_of leaves out because it has no elements, the
+    module that has it, and its name there."""
+    return [
+        (f"{path}.{name}" if path else name, module, name)
+        for path, module in model.named_modules()
+        for found in (module.named_parameters, module.named_buffers)
+        for name, tensor in found(recurse=False)
+        if name not in module._non_persistent_buffers_set and _is_empty(tensor)
+    ]
+
+
 def _own(module):
     for name, parameter in module.named_parameters(recurse=False):
         if not _is_empty(parameter):

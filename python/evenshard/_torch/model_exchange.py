@@ -207,6 +207,7 @@ class ModelExchange:
         """Waits for the parameters of those of these tensors that finish() has pushed."""
         if not self._missing:
             return
+        self.threads.require_free()
         with self.threads.lock:
             missing = self._missing_of(numbers)
             for i in missing:

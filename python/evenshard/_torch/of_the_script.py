@@ -33,8 +33,8 @@ class OfTheScript(Training, torch.optim.Optimizer):
     _has_stepped = False
 
     def _check_parameters(self):
-        super()._check_parameters()
         require_same_parameters(self.param_groups, self._parameters_at_start)
+        super()._check_parameters()
 
     def _step_scaled(self, is_infinite, scale, *arguments):
         """Steps by the gradients, divided by `scale` unless it is None, as GradScaler asks for.

@@ -10,7 +10,7 @@ from __future__ import annotations
 import functools
 import logging
 
-from evenshard._torch.gradient_hooks import has_other_hooks, on_gradient
+from evenshard._torch.gradient_hooks import has_other_hooks, on_gradient, require_gradient
 from evenshard._torch.model import ModelTensor
 from evenshard._torch.unchanged import version_of
 
@@ -34,6 +34,7 @@ class OwnChanges:
         ]
 
     def _note_kept(self, i, *_):
+        require_gradient(self._parameters[i])
         self.note(i, stays=True)
 
     def note(self, i: int, stays: bool) -> None:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import itertools
+import types
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import torch
 
 from evenshard import errors
+from evenshard._torch import replaced_attributes as _replaced
 from evenshard._torch.model_exchange import ModelExchange
 
 
@@ -50,6 +52,42 @@ class ShardState(Mapping):
         )
 
     __getitem__ = __setitem__ = __iter__ = __len__ = _refuse
+
+
+class _StateOfBefore(ShardState):
+    def _refuse(self, *_):
+        raise errors.FailedPrecondition(f"optimizer.state: {_IS_BEHIND}")
+
+    __getitem__ = __setitem__ = __iter__ = __len__ = _refuse
+
+
+_IS_BEHIND = (
+    "evenshard.Optimizer has trained in this optimizer's place, whose momentum and moments are those"
+    " from before; allowed: load_state_dict() of what evenshard.Optimizer.state_dict() gave before"
+    " close(), or a new optimizer"
+)
+
+
+def leave_behind(optimizer: torch.optim.Optimizer, kind: str) -> None:
+    """Refuses what needs the state of an optimizer in whose place one of `kind` at the shards has
+    trained, until it has loaded one."""
+    if not _LAYOUTS[kind].arrays:
+        return
+
+    def load(_, *arguments, **options):
+        _replaced.give_back(optimizer, kept)
+        try:
+            return optimizer.load_state_dict(*arguments, **options)
+        except BaseException:
+            _replaced.replace(optimizer, refused)
+            raise
+
+    refuse = _replaced.refusal(optimizer, f"optimizer: {_IS_BEHIND}")
+    refused = {
+        "state": _StateOfBefore(), "state_dict": refuse, "step": refuse,
+        "load_state_dict": types.MethodType(load, optimizer),
+    }
+    kept = _replaced.replace(optimizer, refused)
 
 
 class State(NamedTuple):

@@ -7,7 +7,9 @@ both, and is refused. Threads of autograd itself, which compute on a device, bel
 
 from __future__ import annotations
 
+import contextlib
 import threading
+from collections.abc import Iterator
 
 from evenshard import errors
 
@@ -17,11 +19,35 @@ class ThreadUse:
 
     def __init__(self):
         self.lock = threading.RLock()
-        self._owner: threading.Thread | None = None  # of the iteration that has begun
+        self._owner: threading.Thread | None = None  # of the iteration that has begun, or the last
+        self._holder: int | None = None  # the thread whose script has the lock now
 
     def begin(self) -> None:
         """An iteration begins, in this thread."""
         self._owner = _this_thread()
+
+    def is_owner(self, thread: threading.Thread | None) -> bool:
+        """Whether a thread has begun the last iteration."""
+        return thread is not None and self._owner is thread
+
+    @contextlib.contextmanager
+    def held(self) -> Iterator[None]:
+        """A context with `lock`, in which a script does what it likes."""
+        with self.lock:
+            self._holder = threading.get_ident()
+            try:
+                yield
+            finally:
+                self._holder = None
+
+    def require_free(self) -> None:
+        """Before `lock` is taken in a backward pass. Errors: FailedPrecondition if that would be
+        for ever, because the script that holds it waits for this thread."""
+        if self._holder in (None, threading.get_ident()) or _this_thread() is not None:
+            return
+        raise errors.FailedPrecondition(
+            "backward(): in `with optimizer.assign():`, allowed: before and after it"
+        )
 
     def check(self) -> None:
         """Errors: FailedPrecondition if the iteration that has begun is another thread's."""

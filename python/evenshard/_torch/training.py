@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import types
+import threading
 from collections.abc import Iterator
 from typing import Any
 
@@ -15,16 +15,15 @@ from evenshard import _environment, _exit, errors
 from evenshard._handle import Declared, Handle, Statistics
 from evenshard._torch import grad_scaler as _grad_scaler
 from evenshard._torch import model as _model
-from evenshard._torch.gradient_hooks import on_gradient
+from evenshard._torch import replaced_attributes as _replaced
+from evenshard._torch import torch_optim as _torch_optim
+from evenshard._torch.gradient_hooks import on_gradient, require_gradient
 from evenshard._torch.kept_parameters import KeptParameters
 from evenshard._torch.model_exchange import ModelExchange
 from evenshard._torch.own_changes import OwnChanges
 from evenshard._torch.parameter_reads import Hook
 from evenshard._torch.registered_states import GroupState
 from evenshard._torch.uneven_ends import UnevenEnds
-
-# What a scheduler looks for at its optimizer's step(): of PyTorch before 2.4, and since.
-_SCHEDULERS_MARKS = ("_with_counter", "_wrapped_by_lr_sched")
 
 
 class OfACopy:
@@ -111,11 +110,14 @@ class Training:
         """From now on this object does for the optimizer that was given what is `refused` of it,
         and it has attributes that are `replaced`."""
         self._given = optimizer
+        taker = f"evenshard.{type(self).__name__}"
         for name in refused:
-            # A method, as schedulers want step() to be.
-            replaced[name] = types.MethodType(_refusal(name, type(self).__name__), optimizer)
-        self._kept_of_given = {name: vars(optimizer).get(name) for name in replaced}
-        vars(optimizer).update(replaced)
+            replaced[name] = _replaced.refusal(
+                optimizer,
+                f"{name}(): this optimizer was handed over to {taker}, which trains in its place;"
+                f" allowed: {taker}'s {name}()",
+            )
+        self._kept_of_given = _replaced.replace(optimizer, replaced)
 
     def _note_step(self):
         """Shows schedulers, those of the given optimizer too, that it has stepped."""
@@ -130,6 +132,8 @@ class Training:
     def _gradient_ready(self, i, *_):
         """Called in the backward pass, when a parameter has its gradient."""
         exchange = self._exchange
+        require_gradient(self._tensors[i])
+        exchange.threads.require_free()
         with exchange.threads.lock:
             exchange.require_read(i)
             if self._own_changes is not None:
@@ -314,6 +318,11 @@ class Training:
                     f"{item.name}: is {now} on {place} now, and was {before} on {where} when"
                     f" evenshard.{type(self).__name__} was made; allowed: model.to(...) before that"
                 )
+        for stranger in _torch_optim.strangers(self, self._tensors):
+            raise errors.FailedPrecondition(
+                f"{stranger}, and requires a gradient now; allowed: a model that has it, such as an"
+                " nn.ModuleDict of several"
+            )
         for name, parameter in self._frozen:
             if parameter.requires_grad:
                 raise errors.FailedPrecondition(
@@ -357,11 +366,7 @@ class Training:
     def _give_back(self):
         """Leaves the script's objects as they were."""
         if self._given is not None:
-            for name, kept in self._kept_of_given.items():
-                if kept is None:
-                    delattr(self._given, name)
-                else:
-                    setattr(self._given, name, kept)
+            _replaced.give_back(self._given, self._kept_of_given)
             self._given = None
         self._remove_hooks()
 
@@ -377,6 +382,10 @@ class Training:
     def __exit__(self, kind, error, trace) -> None:
         if not _exit.stays(error):
             self.close(_exit.text_of(error))
+
+    def _is_trained_by(self, thread: threading.Thread | None) -> bool:
+        """For _exit.py."""
+        return self._exchange.threads.is_owner(thread)
 
     def _end_of_program(self, reason: str | None) -> str | None:
         """For _exit.py."""
@@ -402,15 +411,3 @@ def _before_load(check, _, __, metadata, *___):
 def _kind_of(tensor):
     return tensor.dtype, tensor.device
 
-
-def _refusal(name, taker):
-    def refuse(_, *arguments, **options):
-        raise errors.FailedPrecondition(
-            f"{name}(): this optimizer was handed over to evenshard.{taker}, which trains in its"
-            f" place; allowed: evenshard.{taker}'s {name}()"
-        )
-
-    # A scheduler of the given optimizer, made before or after, takes it for the step() it knows.
-    for mark in _SCHEDULERS_MARKS:
-        setattr(refuse, mark, True)
-    return refuse

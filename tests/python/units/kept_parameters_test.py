@@ -59,6 +59,29 @@ class KeptParametersTest(unittest.TestCase):
         model[0].weight = nn.Parameter(torch.ones(16, 6), requires_grad=False)
         kept.require("LocalSteps")
 
+    def test_what_gets_elements_later(self):
+        class Late(nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.weight = nn.Parameter(torch.empty(0))
+                self.register_buffer("least", torch.empty(0))
+                self.register_buffer("own", torch.empty(0), persistent=False)
+
+        for change, name in (
+            (lambda late: setattr(late.weight, "data", torch.ones(2)), "1.weight"),
+            (lambda late: setattr(late, "weight", nn.Parameter(torch.ones(2))), "1.weight"),
+            (lambda late: setattr(late, "least", torch.ones(2)), "1.least"),
+            (lambda late: setattr(late, "own", torch.ones(2)), None),
+        ):
+            model = nn.Sequential(nn.Linear(2, 2), Late())
+            self.kept = KeptParameters(model, tensors_of(model))
+            self.kept.require("LocalSteps")
+            change(model[1])
+            if name is None:
+                self.kept.require("LocalSteps")
+            else:
+                self.refused(name)
+
 
 if __name__ == "__main__":
     unittest.main()
