@@ -66,7 +66,7 @@ class _Writing(threading.Thread):
     """Watches how long each checkpoint takes, from its first file to its manifest."""
 
     def __init__(self, folder):
-        super().__init__()
+        super().__init__(daemon=True)
         self.seconds = []
         self._folder = folder
         self._ended = threading.Event()
@@ -175,6 +175,12 @@ def _sequential(folder, size):
 
 
 def work(arguments, programs):
+    least = -(-(_WARMUP + 2) // (_CHECKPOINTS + 1))  # leaves an iteration to measure
+    if arguments.every < least:
+        raise program.UsageError(
+            f"--every: is {arguments.every}, allowed: at least {least}, since the first {_WARMUP}"
+            " iterations do not count"
+        )
     if arguments.out:
         program.check_can_write("--out", arguments.out)
     where = program.from_user(arguments.folder)

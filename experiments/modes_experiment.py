@@ -50,6 +50,14 @@ def _chosen(runs, pattern):
     return found
 
 
+def _check_links(kind, runs):
+    if kind == network.HOST and len({one.link_gbps for one in runs}) > 1:
+        raise program.UsageError(
+            "--network=host: has no shaped links, so that trainings of several link_gbps are the"
+            " same, allowed: with --only for one rate, such as 10gbps, or a config with one"
+        )
+
+
 def _train(arguments, experiment, runs, stored, images, programs, folder):
     """Does the runs that are not in `stored`, and keeps each result at once."""
     if stored:
@@ -86,6 +94,7 @@ def work(arguments, programs):
     try:
         experiment = modes_config.load(program.from_user(arguments.config))
         runs = _chosen(experiment.runs(), arguments.only)
+        _check_links(arguments.network, runs)
         experiment.model_bytes, experiment.loads = plans.check_modes(experiment, programs)
         images = TestImages(experiment.cluster_config(runs[0], []))
         folder = output_folder.OutputFolder(

@@ -48,6 +48,7 @@ def main():
         command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
     ) as launch:
         timer = threading.Timer(_PATIENCE_SECONDS, launch.terminate)
+        timer.daemon = True
         timer.start()
         for line in launch.stdout:
             output.write(line)

@@ -129,8 +129,10 @@ class Run:
         self._processes.append(self._start("worker/worker", "--rank=0"))
 
     def _start(self, program, argument):
+        # It ends with this process, however that ends.
         return subprocess.Popen(
-            [program, f"--config={self._config}", argument, *self._overrides],
+            ["setpriv", "--pdeathsig", "KILL", program, f"--config={self._config}", argument,
+             *self._overrides],
             stdout=self._log, stderr=subprocess.STDOUT,
         )
 

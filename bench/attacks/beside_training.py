@@ -11,6 +11,7 @@ asks the ps, and must be answered.
 import argparse
 import os
 import pathlib
+import signal
 import statistics
 import sys
 import tempfile
@@ -44,6 +45,7 @@ class Measured:
 
 
 def main():
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # removes its folder
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--seconds", type=float, default=4, help="of each attack")
     parser.add_argument("--rounds", type=int, default=3)

@@ -11,6 +11,7 @@
 #include <cstring>
 #include <functional>
 #include <iostream>
+#include <limits>
 #include <memory>
 #include <string>
 #include <utility>
@@ -180,6 +181,14 @@ std::string State(Memory& memory) {
   return bits;
 }
 
+// Returns whether a kernel that only looks sees what it looks for.
+bool SeesNonFinite(const Kernel& kernel, Memory& memory, char* gradient) {
+  std::vector<float> values(kernel.alone, 1e-3f);
+  values.back() = std::numeric_limits<float>::quiet_NaN();
+  Encode(kernel.encoding, values, gradient);
+  return !kernel.run(memory, 0, gradient, kernel.alone);
+}
+
 // Returns whether a kernel gives the same bits for all elements at once as in parts, and whether it
 // has any effect.
 bool Verify(const Kernel& kernel, Memory& memory, int64_t offset) {
@@ -194,7 +203,8 @@ bool Verify(const Kernel& kernel, Memory& memory, int64_t offset) {
     const int64_t n = std::min(kernel.alone, kCheckedFloats - i);
     if (!kernel.run(memory, i, gradient + EncodedBytes(kernel.encoding, i), n)) return false;
   }
-  return State(memory) == whole && (kernel.written == 0 || whole != before);
+  if (State(memory) != whole) return false;
+  return kernel.written == 0 ? SeesNonFinite(kernel, memory, gradient) : whole != before;
 }
 
 template <typename Run>

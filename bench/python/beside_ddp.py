@@ -152,10 +152,26 @@ def run_gloo(workers, iterations, more, settings):
                        "GLOO_SOCKET_IFNAME": "lo"}
         processes.append(subprocess.Popen(in_role("gloo", iterations, *more), env=environment,
                                           stdout=subprocess.PIPE, text=True))
-    outputs = [process.communicate(timeout=TIMEOUT_SECONDS)[0] for process in processes]
-    if any(process.returncode != 0 for process in processes):
+    try:
+        await_all(processes)
+        return json.loads(processes[0].stdout.read().splitlines()[-1])
+    finally:
+        for process in processes:
+            process.kill()
+            process.communicate()
+
+
+def await_all(processes):
+    """Waits until all have ended well. They say little, so that no pipe is full."""
+    deadline = time.monotonic() + TIMEOUT_SECONDS
+    while any(process.poll() is None for process in processes):
+        if any(process.poll() for process in processes):
+            break  # the others would wait for it
+        if time.monotonic() > deadline:
+            sys.exit(f"DistributedDataParallel takes more than {TIMEOUT_SECONDS} s")
+        time.sleep(0.02)
+    if any(process.poll() for process in processes):
         sys.exit("DistributedDataParallel failed")
-    return json.loads(outputs[0].splitlines()[-1])
 
 
 def train(case, model, optimizer, rank, iterations, settle):

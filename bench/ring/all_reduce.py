@@ -24,7 +24,7 @@ with a link of that rate, and the times are compared with what a ring's bytes ne
 
 _FOLDER = os.path.dirname(os.path.abspath(__file__))
 _ANSWER_SECONDS = 300  # no step takes this long, even on a slow machine
-_FLOATS = {"vgg16": 138357544, "alexnet": 61100840, "resnet152": 60192808, "mnist_mlp": 13002}
+_FLOATS = {"vgg16": 138357544, "alexnet": 61100840, "resnet152": 60344232, "mnist_mlp": 13002}
 
 
 class RingError(Exception):
@@ -44,12 +44,17 @@ class _Ring:
                              env=environment)
             for command in commands
         ]
-        self._answers()
+        try:
+            self._answers()
+        except BaseException:
+            self.close(0)  # some may wait for one that has ended
+            raise
 
     def ask(self, command):
         for process in self._processes:
-            process.stdin.write(f"{command}\n".encode())
-            process.stdin.flush()
+            with contextlib.suppress(BrokenPipeError):  # it has ended, which its answer tells
+                process.stdin.write(f"{command}\n".encode())
+                process.stdin.flush()
         return self._answers()
 
     def _answers(self):
@@ -69,12 +74,14 @@ class _Ring:
         first, last = min(start for start, _ in windows), max(end for _, end in windows)
         return (last - first) * 1e-9 / count
 
-    def close(self):
+    def close(self, seconds=20):
+        """Ends the processes, which have so long to end by themselves."""
         for process in self._processes:
-            process.stdin.close()
+            with contextlib.suppress(BrokenPipeError):
+                process.stdin.close()
         for process in self._processes:
             try:
-                process.wait(20)
+                process.wait(seconds)
             except subprocess.TimeoutExpired:
                 process.kill()
                 process.wait()

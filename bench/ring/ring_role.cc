@@ -99,8 +99,10 @@ class Worker {
     const float mean = static_cast<float>(config_.workers() + 1) / 2;
     const float rate = config_.proto().optimizer().learning_rate();
     for (const Tensor& tensor : config_.model().tensors()) {
+      // Running statistics are added as they are.
+      const float factor = tensor.role == TensorRole::kParameter ? rate : 1;
       for (int64_t i = tensor.offset; i < tensor.offset + tensor.size; ++i) {
-        const float expected = 1 - rate * mean * GradientOf(i);
+        const float expected = 1 - factor * mean * GradientOf(i);
         if (std::abs(parameters_.data()[i] - expected) <= 1e-5f * std::abs(expected) + 1e-6f) {
           continue;
         }

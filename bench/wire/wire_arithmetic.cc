@@ -63,6 +63,8 @@ absl::Status VerifyParameters(const PlannedConfig& config, int64_t iterations,
   constexpr int64_t kBlock = 16384;
   std::vector<float> expected(kBlock);
   for (const Tensor& tensor : config.model().tensors()) {
+    // Running statistics are added as they are.
+    const float rate = tensor.role == TensorRole::kParameter ? learning_rate : 1;
     for (int64_t begin = 0; begin < tensor.size; begin += kBlock) {
       const int64_t size = std::min(kBlock, tensor.size - begin);
       const int64_t offset = tensor.offset + begin;
@@ -71,7 +73,7 @@ absl::Status VerifyParameters(const PlannedConfig& config, int64_t iterations,
       for (int64_t k = 0; k < iterations; ++k) {
         for (int64_t i = 0; i < size; ++i) {
           const float sum = factor * BaseGradient(static_cast<uint32_t>(offset + i));
-          expected[i] -= learning_rate * (scale * sum);
+          expected[i] -= rate * (scale * sum);
         }
       }
       for (int64_t i = 0; i < size; ++i) {

@@ -18,7 +18,7 @@ class Looks:
         self._folder = os.path.abspath(folder)  # psctl may start in another one
         self._seconds = seconds
         self._stop = threading.Event()
-        self._thread = threading.Thread(target=self._work)
+        self._thread = threading.Thread(target=self._work, daemon=True)
         self._thread.start()
 
     def _work(self):

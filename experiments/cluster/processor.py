@@ -19,7 +19,7 @@ class ProcessorWatch:
             stderr=subprocess.DEVNULL, text=True,
         )
         self._samples = []
-        self._thread = threading.Thread(target=self._read)
+        self._thread = threading.Thread(target=self._read, daemon=True)
         self._thread.start()
 
     def _read(self):

@@ -20,7 +20,7 @@ class Stops:
         self._between = seconds_between
         self._dice = random.Random(seed)
         self._close = threading.Event()
-        self._thread = threading.Thread(target=self._work)
+        self._thread = threading.Thread(target=self._work, daemon=True)
         self._thread.start()
 
     def _work(self):

@@ -7,6 +7,7 @@ import matplotlib.pyplot as plt
 from matplotlib.container import BarContainer
 from matplotlib.ticker import NullLocator
 
+from experiments.cluster import network
 from experiments.report import drawing, link_use_chart, paper
 from experiments.runs import matrix, topology
 
@@ -85,6 +86,12 @@ def _worker_axis(axes, workers):
     axes.set_xlabel("workers")
 
 
+def _links(results):
+    if results.kind == network.HOST:
+        return "links not shaped"
+    return f"links of {results.experiment.proto.link_gbps:g} Gb/s"
+
+
 def _placements(results, schedule, device):
     """Draws the iteration time of each scheme, with a panel for each model."""
     models, styles = results.ordered("model"), _scheme_styles(results)
@@ -94,8 +101,8 @@ def _placements(results, schedule, device):
         layout="constrained", squeeze=False,
     )
     figure.suptitle(
-        f"Seconds per iteration, {schedule.lower()}, {matrix.device_name(device)}, links of"
-        f" {results.experiment.proto.link_gbps:g} Gb/s\n(above each bar: times its bound)",
+        f"Seconds per iteration, {schedule.lower()}, {matrix.device_name(device)},"
+        f" {_links(results)}\n(above each bar: times its bound)",
         fontsize=10,
     )
     width = 0.8 / len(styles)
@@ -135,8 +142,7 @@ def _speedup(results, model, device):
     for unused in grid.flat[len(panels) :]:
         unused.set_axis_off()
     figure.suptitle(
-        f"{results.model_text(model)}, {matrix.device_name(device)}, links of"
-        f" {results.experiment.proto.link_gbps:g} Gb/s"
+        f"{results.model_text(model)}, {matrix.device_name(device)}, {_links(results)}"
     )
     for axes in panels[1:-1]:
         axes.sharey(panels[0])
@@ -176,7 +182,8 @@ def _speedup_in(results, measured, seconds):
 def _ratio_panel(axes, results, model, device, schedules):
     for schedule, color, marker in zip(schedules, drawing.COLORS[::-1], drawing.MARKERS[::-1]):
         found = results.find(
-            model=model, schedule=schedule, device=device, scheme=matrix.MEMORY_BASED)
+            model=model, schedule=schedule, device=device, scheme=matrix.MEMORY_BASED,
+            topology=topology.APART)
         pairs = [(m, results.layer_based(m)) for m in _by_workers(found) if results.layer_based(m)]
         workers = [m.run.workers for m, _ in pairs]
         ratios = [layer.median / m.median for m, layer in pairs]

@@ -47,7 +47,7 @@ def _panels(results, height=_PANEL, **options):
         squeeze=False, sharey=True, **options,
     )
     for axes, link in zip(panels[0], links):
-        axes.set_title(f"{link:g} Gb/s", fontsize=10)
+        axes.set_title(results.link_text(link), fontsize=10)
     return figure, list(zip(panels[0], links))
 
 
@@ -94,12 +94,13 @@ def _curves(results, situation, what):
 
 
 def _times(results):
-    """Draws the time to the accuracy of each mode and situation: median, smallest and largest."""
+    """Draws the time to the accuracy of each mode and situation: median, smallest and largest. An
+    arrow is for seeds that did not reach it."""
     modes, situations = results.ordered("mode"), results.ordered("situation")
     figure, panels = _panels(results, 1.3 + 0.3 * len(modes))
     figure.suptitle(
         f"Seconds to {results.experiment.proto.accuracy:g} % of the test images: median, smallest"
-        " and largest", fontsize=10,
+        " and largest (arrow: not all seeds reached it)", fontsize=10,
     )
     for axes, link in panels:
         for i, situation in enumerate(situations):
@@ -107,8 +108,12 @@ def _times(results):
             for cell in results.find(situation=situation, link_gbps=link):
                 y = modes.index(cell.run.mode) + 0.22 * (i - (len(situations) - 1) / 2)
                 reached = [seconds for seconds in cell.times if math.isfinite(seconds)]
+                if not reached:
+                    continue
+                axes.plot([min(reached), max(reached)], [y, y], color=color, linewidth=1.2)
+                if len(reached) < len(cell.times):
+                    axes.plot(max(reached), y, marker=">", color=color, fillstyle="none")
                 if cell.is_reached:
-                    axes.plot([min(reached), max(reached)], [y, y], color=color, linewidth=1.2)
                     axes.plot(cell.seconds, y, marker=marker, color=color, markersize=5)
             axes.plot([], [], marker=marker, color=color, label=situation)
         _log_axis(axes)

@@ -81,19 +81,19 @@ def _advice(results):
     for situation, link in results.places():
         cells = [c for c in results.find(situation=situation, link_gbps=link) if c.is_reached]
         if not cells:
-            rows.append([situation, f"{link:g}", "none reached it", "-", "-", "-"])
+            rows.append([situation, results.link_text(link), "none reached it", "-", "-", "-"])
             continue
         cells.sort(key=lambda cell: cell.seconds)
         best = cells[0]
         as_good = [c.run.mode for c in cells[1:] if c.seconds <= _AS_GOOD * best.seconds]
         least = min(cells, key=lambda cell: cell.megabytes)
         rows.append([
-            situation, f"{link:g}", f"**{best.run.mode}**", f"{best.seconds:.1f}",
+            situation, results.link_text(link), f"**{best.run.mode}**", f"{best.seconds:.1f}",
             ", ".join(as_good) or "-",
             f"{least.run.mode}: {least.megabytes:,.1f} MB, {least.seconds:.1f} s",
         ])
     return "## Take this when\n\n" + report.table(
-        ["situation", ">links, Gb/s", "fastest", ">median, s",
+        ["situation", ">links", "fastest", ">median, s",
          f"within {_AS_GOOD - 1:.0%} of it",
          "least bytes of the busiest link of those that came there"],
         rows,
@@ -111,7 +111,7 @@ def _table(results, cell_text):
             row.append(cell_text(found[0]) if found else "")
         rows.append(row)
     return report.table(
-        ["mode", *(f">{situation}, {link:g} Gb/s" for situation, link in places)], rows
+        ["mode", *(f">{situation}, {results.link_text(link)}" for situation, link in places)], rows
     )
 
 
@@ -127,14 +127,18 @@ def _time_text(cell):
         return _spread(cell.times, ".1f")
     if not reached:
         return "not reached"
-    return f"{len(reached)} of {len(cell.times)} reached it, {_spread(reached, '.1f')}"
+    of_all = f"{len(reached)} of {len(cell.times)} reached it"
+    if cell.is_reached:
+        return f"{cell.seconds:.1f} ({min(reached):.1f}-), {of_all}"
+    return f"{of_all}, in {_spread(reached, '.1f')}"
 
 
 def _times(results):
     return (
         "## Seconds to the accuracy\n\n"
         + _table(results, _time_text)
-        + "\n\nMedian (smallest to largest) of the seeds, from the first update. The parameters are"
+        + "\n\nMedian (smallest to largest) of the seeds, from the first update; a seed that did not"
+        " reach it took longest. The parameters are"
         f" looked at every {results.experiment.proto.look_seconds:g} s, less often over slow links;"
         " a ring has no shards to ask, so its worker 0 evaluates, in a time that does not count,"
         f" and the time is known to a {training.EVALUATIONS}th of the training. Of a ring all times"

@@ -5,7 +5,7 @@ import io
 import math
 import statistics
 
-from experiments.cluster import training
+from experiments.cluster import network, training
 
 
 class Cell:
@@ -66,6 +66,14 @@ class Results:
             cell: Cell(cell, results, experiment) for cell, results in by_cell.items()
         }
 
+    @property
+    def has_links(self):
+        """Whether the network had links of the rates that the runs are named after."""
+        return self.kind != network.HOST
+
+    def link_text(self, link_gbps):
+        return f"{link_gbps:g} Gb/s" if self.has_links else "links not shaped"
+
     def ordered(self, field):
         """Returns the values of a field of Run that have results, in the order of the grid."""
         return list(dict.fromkeys(getattr(cell, field) for cell in self.cells))
@@ -98,7 +106,7 @@ class Results:
             "run": one.id,
             "mode": one.mode,
             "situation": one.situation,
-            "link_gbps": f"{one.link_gbps:g}",
+            "link_gbps": f"{one.link_gbps:g}" if self.has_links else "",
             "seed": one.seed,
             "seconds_to_accuracy": "" if seconds is None else f"{seconds:.3f}",
             "final_accuracy": f"{result['accuracy']:.2f}",

@@ -94,8 +94,8 @@ class ModesReportTest(unittest.TestCase):
         self.assertIn("18 of 18 trainings are done", text)
         self.assertIn("| SYNC | 22.0 (20.0-30.0) | 22.0 (20.0-30.0) |", text)
         self.assertIn("| fast | 10.0 (8.0-12.0) |", text)
-        self.assertIn("| never | 1 of 3 reached it, 11.0 |", text)
-        self.assertIn("| even | 10 | **fast** | 10.0 | - | fast: 2.5 MB, 10.0 s |", text)
+        self.assertIn("| never | 1 of 3 reached it, in 11.0 |", text)
+        self.assertIn("| even | 10 Gb/s | **fast** | 10.0 | - | fast: 2.5 MB, 10.0 s |", text)
         self.assertIn("- **even**: all workers are alike.", text)
         self.assertIn("- **bad**: the last worker takes 4 times as long for a pass and is stopped"
                       " for 5 s at a time, with about 15 s between.", text)
@@ -113,7 +113,7 @@ class ModesReportTest(unittest.TestCase):
         text = modes_report.write(results, [], [], "c")
         self.assertIn("2 of 18 trainings are done", text)
         self.assertNotIn("simulated", text)
-        self.assertIn("| even | 10 | none reached it | - | - | - |", text)
+        self.assertIn("| even | 10 Gb/s | none reached it | - | - | - |", text)
         self.assertIn("| never | not reached | not reached |", text)
         modes_charts.draw(results, lambda name, content: None)
 
