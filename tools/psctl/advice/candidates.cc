@@ -90,7 +90,7 @@ class Places {
     for (const ShardAddress& shard : given_.shard()) {
       fastest_ = std::max(fastest_, shard.link_gbps());
       fastest_server_ = std::max(fastest_server_, shard.server_gbps());
-      used_.insert(shard.address());
+      if (cluster.has_file) used_.insert(shard.address());
     }
     for (const ShardAddress& spare : given_.recovery().spare()) used_.insert(spare.address());
     used_.insert(given_.ring().address().begin(), given_.ring().address().end());
@@ -231,7 +231,7 @@ class Places {
       if (given_.colocated() && fastest_server_ > 0) shard->set_server_gbps(fastest_server_);
     }
     if (!config->has_worker_link_gbps() && fastest_ > 0) config->set_worker_link_gbps(fastest_);
-    if (has_links && shards < given_.shard_size()) {
+    if (has_links && shards < std::min(given_.shard_size(), given_.workers())) {
       // The workers that lose their shard keep their links, of which a config tells one rate.
       const double slowest = SlowestFrom(shards);
       config->set_worker_link_gbps(

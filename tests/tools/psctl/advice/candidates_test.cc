@@ -125,6 +125,11 @@ TEST_CASE("the hosts of fewer shards keep the links of all") {
     CHECK(Named(Placements(cluster), name).config.worker_link_gbps() == 1);
   }
   CHECK(Named(Placements(cluster), "striped on all workers").config.shard(3).link_gbps() == 1);
+  // With --workers there are fewer hosts, too.
+  AdviceCluster fewer = cluster;
+  fewer.config.set_workers(3);
+  CHECK(Named(Placements(fewer), "one master, worker 0").config.worker_link_gbps() == 10);
+  MustPlan(Named(Placements(fewer), "striped on all workers"));
 }
 
 TEST_CASE("what limits a shard limits it in every place, and those that are added") {
@@ -161,6 +166,10 @@ TEST_CASE("addresses that are made up differ from those that the config has") {
     CAPTURE(name);
     MustPlan(Named(Placements(cluster), name));
   }
+  AdviceCluster made_up = cluster;  // by --model
+  made_up.has_file = false;
+  CHECK(Named(Placements(made_up), "striped on 4 servers").config.shard(2).address() ==
+        "127.0.0.1:50053");
   cluster.config.mutable_update()->set_policy(Update::ASYNC);
   cluster.config.mutable_recovery()->set_worker_loss(Recovery::WAIT);
   cluster.config.mutable_recovery()->add_spare()->set_address("127.0.0.1:50055");
