@@ -38,7 +38,7 @@ class Bound {
  private:
   static constexpr absl::Duration kPeriod = absl::Minutes(1);
 
-  const RealClock clock_;
+  const RealClock clock_{};
   absl::Mutex mutex_;
   absl::Time begun_ ABSL_GUARDED_BY(mutex_) = absl::InfinitePast();
   int lines_ ABSL_GUARDED_BY(mutex_) = 0;

@@ -423,8 +423,8 @@ for thread in (threading.Thread(target=fail), threading.Thread(target=lambda: []
     thread.join()
 """
         for fails, leave, code in (
-            (True, "", 1), (True, "import sys; sys.exit()", 1), (True, "import sys; sys.exit(3)", 3),
-            (True, "train()", 0), (False, "", 0),
+            (True, "", 1), (True, "import sys; sys.exit()", 1),
+            (True, "import sys; sys.exit(3)", 3), (True, "train()", 0), (False, "", 0),
         ):
             with fixture.Cluster(1, workers=1, rule="", schedule="BACKWARD") as cluster:
                 end = fixture.run_workers(

@@ -42,30 +42,27 @@ _LAYOUTS = {
 }
 
 
+_IS_AT_SHARDS = (
+    "momentum and moments live at the shards; allowed: state_dict(), which fetches them, and"
+    " load_state_dict()"
+)
+_IS_BEHIND = (
+    "evenshard.Optimizer has trained in this optimizer's place, whose momentum and moments are"
+    " those from before; allowed: load_state_dict() of what evenshard.Optimizer.state_dict() gave"
+    " before close(), or a new optimizer"
+)
+
+
 class ShardState(Mapping):
     """In the place of torch.optim.Optimizer.state: says where the state is."""
 
+    def __init__(self, why: str = _IS_AT_SHARDS):
+        self._why = why
+
     def _refuse(self, *_):
-        raise errors.FailedPrecondition(
-            "optimizer.state: momentum and moments live at the shards; allowed: state_dict(), which"
-            " fetches them, and load_state_dict()"
-        )
+        raise errors.FailedPrecondition(f"optimizer.state: {self._why}")
 
     __getitem__ = __setitem__ = __iter__ = __len__ = _refuse
-
-
-class _StateOfBefore(ShardState):
-    def _refuse(self, *_):
-        raise errors.FailedPrecondition(f"optimizer.state: {_IS_BEHIND}")
-
-    __getitem__ = __setitem__ = __iter__ = __len__ = _refuse
-
-
-_IS_BEHIND = (
-    "evenshard.Optimizer has trained in this optimizer's place, whose momentum and moments are those"
-    " from before; allowed: load_state_dict() of what evenshard.Optimizer.state_dict() gave before"
-    " close(), or a new optimizer"
-)
 
 
 def leave_behind(optimizer: torch.optim.Optimizer, kind: str) -> None:
@@ -84,7 +81,7 @@ def leave_behind(optimizer: torch.optim.Optimizer, kind: str) -> None:
 
     refuse = _replaced.refusal(optimizer, f"optimizer: {_IS_BEHIND}")
     refused = {
-        "state": _StateOfBefore(), "state_dict": refuse, "step": refuse,
+        "state": ShardState(_IS_BEHIND), "state_dict": refuse, "step": refuse,
         "load_state_dict": types.MethodType(load, optimizer),
     }
     kept = _replaced.replace(optimizer, refused)

@@ -410,4 +410,3 @@ def _before_load(check, _, __, metadata, *___):
 
 def _kind_of(tensor):
     return tensor.dtype, tensor.device
-
