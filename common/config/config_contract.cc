@@ -115,6 +115,17 @@ void SetOuterKind(ClusterConfig* config) {
                                             : OptimizerConfig::NESTEROV);
 }
 
+bool NeedsMessages(const ClusterConfig& config) {
+  // A worker may have gone on without the reply that a shard is about to write to its memory: under
+  // QUORUM, and with views where that answers a repeat of what has been answered, unless the reply
+  // is the same again and the memory has nothing else. Nor can a shard add anything to what is
+  // there.
+  const bool may_be_late =
+      config.has_recovery() && (IsAsynchronous(config.update()) || config.has_local());
+  return config.update().policy() == Update::QUORUM || may_be_late ||
+         config.exchange().has_update_encoding() || config.topology() == ClusterConfig::RING;
+}
+
 void SetDefaults(ClusterConfig* config) {
   if (config->update().policy() == Update::SSP && config->update().staleness() == 0) {
     config->mutable_update()->set_policy(Update::SYNC);
@@ -146,20 +157,7 @@ void SetDefaults(ClusterConfig* config) {
   // A shard that lost its role unawares could go on writing to memory that it shares with a worker.
   // Only launch makes sure that such a shard has ended.
   if (config->recovery().has_etcd()) config->mutable_exchange()->set_shared_memory(false);
-  // A worker may have gone on without the reply that a shard is about to write to its memory: under
-  // QUORUM, and with views where that answers a repeat of what has been answered, unless the reply
-  // is the same again and the memory has nothing else. Nor can a shard add anything to what is
-  // there.
-  const bool may_be_late =
-      config->has_recovery() && (IsAsynchronous(config->update()) || config->has_local());
-  if (config->update().policy() == Update::QUORUM || may_be_late ||
-      config->exchange().has_update_encoding()) {
-    config->mutable_exchange()->set_shared_memory(false);
-  }
-  // The workers of a ring exchange messages.
-  if (config->topology() == ClusterConfig::RING) {
-    config->mutable_exchange()->set_shared_memory(false);
-  }
+  if (NeedsMessages(*config)) config->mutable_exchange()->set_shared_memory(false);
 }
 
 ClusterConfig ContractOf(ClusterConfig config) {

@@ -18,6 +18,10 @@ void VisitSecurityPaths(ClusterConfig* config, const std::function<void(std::str
 // Sets the kind of the shards' optimizer with local steps, if the config does not give it.
 void SetOuterKind(ClusterConfig* config);
 
+// Whether a worker and a shard on one host exchange messages all the same and no memory, whatever
+// exchange.shared_memory says, because of what the run computes or of its topology.
+bool NeedsMessages(const ClusterConfig& config);
+
 // Sets the fields whose default depends on other fields, so that code that reads a config need not
 // know these defaults. common/placement/model_checks.h sets those that depend on the model.
 void SetDefaults(ClusterConfig* config);

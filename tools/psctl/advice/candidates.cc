@@ -50,10 +50,7 @@ ClusterConfig Plain(const ClusterConfig& given) {
     config.clear_local();
   }
   // It may be false because it has to be with what is cleared.
-  const bool may_be_late = given.has_recovery() && (IsAsynchronous(update) || given.has_local());
-  const bool chose_memory =
-      given.exchange().has_shared_memory() && given.topology() == ClusterConfig::PARAMETER_SERVER &&
-      update.policy() != Update::QUORUM && !given.exchange().has_update_encoding() && !may_be_late;
+  const bool chose_memory = given.exchange().has_shared_memory() && !NeedsMessages(given);
   config.clear_exchange();
   if (chose_memory) {
     config.mutable_exchange()->set_shared_memory(given.exchange().shared_memory());

@@ -138,7 +138,7 @@ TEST_CASE("what limits a shard limits it in every place, and those that are adde
   const Candidate servers = Named(Placements(cluster), "striped on 4 servers");
   for (const ShardAddress& shard : servers.config.shard()) CHECK(shard.server_gbps() == 3);
   MustPlan(servers);
-  // Of workers' hosts that is not known.
+  // The config does not tell what limits a shard on a worker's host.
   CHECK(Named(Placements(cluster), "one master, worker 0").config.shard(0).server_gbps() == 0);
   cluster.config.set_colocated(true);
   const Candidate all = Named(Placements(cluster), "striped on all workers");
