@@ -164,6 +164,21 @@ class FirstMistakesTest(unittest.TestCase):
                 self.assertIn('params"][6]: of shape (3,) is not a parameter of the model, and'
                               " requires a gradient now", end.error)
 
+    def test_a_hook_that_takes_a_gradient_away(self):
+        if not hasattr(nn.Parameter, "register_post_accumulate_grad_hook"):
+            self.skipTest("this PyTorch has no such hooks")
+
+        def train(script):
+            model = _model()
+            model[0].weight.register_post_accumulate_grad_hook(lambda p: setattr(p, "grad", None))
+            script.optimizer(model)
+            _loss(model).backward()
+
+        for schedule in ("SEQUENTIAL", "BACKWARD"):
+            for end in outcomes_of(train, schedule, 2):
+                self.assertEqual(end.kind, "FailedPrecondition", end.trace)
+                self.assertIn("0.weight: a hook of the script has taken its gradient", end.error)
+
     def test_the_optimizer_that_was_handed_over_has_no_old_state(self):
         def train(rule, script):
             model = _model()
