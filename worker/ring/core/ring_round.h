@@ -200,10 +200,11 @@ class RingRound {
     return failure_;
   }
 
-  // Whether this worker waits for others.
+  // Whether this worker is not the one that others wait for: it waits itself, or has failed, of
+  // which the others hear.
   bool waits() const {
     absl::MutexLock lock(&mutex_);
-    return wait_.has_value();
+    return wait_.has_value() || !failure_.ok();
   }
   // Checks whether the current wait has made progress since the last call. Must be called every
   // watch_period(). Returns a stall of 3 s or more, and once the end of a stall that was news

@@ -357,6 +357,8 @@ TEST_CASE("a wait without progress is a stall, which says what is missing") {
   CHECK(stall->missing.find("worker 1 has sent nothing, and ") == 0);
   round.Fail(absl::DeadlineExceededError(stall->missing));
   wait.join();
+  // Its successor, which asks now, must not take it for the one that has not pushed.
+  CHECK(round.waits());
 }
 
 }  // namespace
