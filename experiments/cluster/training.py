@@ -25,16 +25,17 @@ _TOLERANCE = 0.05
 
 
 def execute(kind, experiment, one, programs, images, folder, on_tick):
-    """Trains once and returns the result, see is_result. `images` are the experiment's TestImages.
-    Files go to `folder`. `on_tick` is called about once a second. Raises RunError, HostError,
+    """Trains once and returns the result, see is_result; its times are not dilated, but for
+    run_seconds. `images` are the experiment's TestImages. Files go to `folder`. `on_tick` is called about once a second. Raises RunError, HostError,
     NetworkError."""
     os.makedirs(folder, exist_ok=True)
     wiring = experiment.wiring(one)
+    dilation = experiment.proto.time_dilation
     start = time.monotonic()
     looks = stops = None
     with contextlib.ExitStack() as stack:
         net = stack.enter_context(network.make(kind, wiring, folder))
-        config = experiment.cluster_config(one, net.addresses)
+        config = experiment.dilated_config(one, net.addresses)
         if not wiring.shards:
             config.training.evaluate_every_iterations = _every(config, images)
         text = text_format.MessageToString(config)
@@ -42,13 +43,13 @@ def execute(kind, experiment, one, programs, images, folder, on_tick):
         started.start_shards()
         started.start_workers()
         if wiring.shards:
-            looks = Looks(started, folder, _look_seconds(experiment, one, wiring))
+            looks = Looks(started, folder, dilation * _look_seconds(experiment, one, wiring))
             stack.callback(looks.close)
         situation = experiment.situations[one.situation]
         if situation.stop_seconds:
             stops = Stops(
-                started.workers[-1].pid, programs.worker, situation.stop_seconds,
-                situation.run_seconds_between, one.seed,
+                started.workers[-1].pid, programs.worker, dilation * situation.stop_seconds,
+                dilation * situation.run_seconds_between, one.seed,
             )
             stack.callback(stops.close)
         started.wait(start + experiment.proto.run_seconds, on_tick)
@@ -67,13 +68,14 @@ def execute(kind, experiment, one, programs, images, folder, on_tick):
     for path in glob.glob(os.path.join(glob.escape(folder), "*.safetensors")):
         os.remove(path)
     return {
-        "curve": curve,
+        "curve": [[seconds / dilation, accuracy] for seconds, accuracy in curve],
         "accuracy": 100 * told["final_accuracy"],
         "bytes": statistics.fmean(each["bytes_out"] + each["bytes_in"] for each in summaries),
         "iterations": [each["iterations"] for each in summaries],
-        "seconds": [each["seconds"] for each in timed],
-        "compute_seconds": statistics.fmean(each["compute_seconds"] for each in timed),
-        "exchange_wait_seconds": statistics.fmean(each["exchange_wait_seconds"] for each in timed),
+        "seconds": [each["seconds"] / dilation for each in timed],
+        "compute_seconds": statistics.fmean(each["compute_seconds"] for each in timed) / dilation,
+        "exchange_wait_seconds":
+            statistics.fmean(each["exchange_wait_seconds"] for each in timed) / dilation,
         "stops": stops.count if stops else 0,
         "run_seconds": time.monotonic() - start,
     }

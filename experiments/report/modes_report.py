@@ -57,6 +57,12 @@ def _head(results, command):
             f"- Workers compute for real, at the pace of a {pace.device} whose time is dilated"
             f" {pace.time_dilation:g} times."
         )
+    if proto.time_dilation != 1:
+        lines.append(
+            f"- All of that, links, stops and looks took {proto.time_dilation:g} times as long on"
+            " the machine (`time_dilation`). **All times below are not dilated**; of those in"
+            " results.csv only `run_seconds` is the machine's."
+        )
     for name, situation in results.experiment.situations.items():
         lines.append(f"- **{name}**: {_situation(situation)}.")
     lines.append(f"- Command: `{command}`")

@@ -120,4 +120,5 @@ class Results:
             "exchange_wait_seconds": f"{result['exchange_wait_seconds']:.3f}",
             "stops": result["stops"],
             "run_seconds": f"{result['run_seconds']:.3f}",
+            "time_dilation": f"{self.experiment.proto.time_dilation:g}",
         }

@@ -76,7 +76,7 @@ class ModesExperiment(config_file.ConfigFile):
             workers=workers,
             shards=topology.shard_count(of_run, workers, len(self.proto.cluster.shard)),
             colocated=topology.is_colocated(of_run),
-            link_gbps=run.link_gbps,
+            link_gbps=run.link_gbps / self.proto.time_dilation,
         )
 
     def cluster_config(self, run, addresses):
@@ -98,6 +98,15 @@ class ModesExperiment(config_file.ConfigFile):
         folder = os.path.dirname(os.path.abspath(self.path))
         for name in _FILES:
             setattr(config.data.idx, name, os.path.join(folder, getattr(config.data.idx, name)))
+        return config
+
+    def dilated_config(self, run, addresses):
+        """Returns the ClusterConfig of a run with durations of this machine's clock."""
+        config = self.cluster_config(run, addresses)
+        if self.proto.time_dilation != 1:
+            config.compute.pace.time_dilation *= self.proto.time_dilation
+            if config.local.seconds:
+                config.local.seconds *= self.proto.time_dilation
         return config
 
 
@@ -176,9 +185,15 @@ def _problems(experiment):
         yield "seeds", f"is {proto.seeds}, allowed: at least 1"
     if not 0 < proto.accuracy <= 100:
         yield "accuracy", f"is {proto.accuracy:g}, allowed: above 0, at most 100"
-    for field in ("look_seconds", "run_seconds"):
+    for field in ("look_seconds", "run_seconds", "time_dilation"):
         if not config_file.is_positive(getattr(proto, field)):
             yield field, f"is {getattr(proto, field):g}, allowed: a number above 0"
+    is_dilated = config_file.is_positive(proto.time_dilation) and proto.time_dilation != 1
+    if is_dilated and not proto.cluster.compute.HasField("pace"):
+        yield "time_dilation", (
+            f"is {proto.time_dilation:g}, but workers without cluster.compute.pace take the time"
+            " that they take, allowed: 1"
+        )
 
 
 def _cluster_problems(cluster):

@@ -129,6 +129,20 @@ class ModesTest(unittest.TestCase):
             [],
         )
 
+    def test_dilated_time_is_not_in_the_results(self):
+        code, _, complaints = self.modes("--only=sync", config=_CONFIG + "time_dilation: 4")
+        self.assertEqual(code, 0, complaints)
+        row = self.rows()["SYNC"]
+        self.assertEqual(row["time_dilation"], "4")
+        self.assertGreater(float(row["run_seconds"]), 4 * float(row["train_seconds"]))
+        self.assertGreater(float(row["train_seconds"]), float(row["compute_seconds"]))
+        run = os.path.join(self.out, "runs", row["run"])
+        texts = []
+        for name in os.listdir(run):
+            with open(os.path.join(run, name), encoding="utf-8", errors="replace") as file:
+                texts.append(file.read())
+        self.assertTrue(any("time_dilation: 1200" in text for text in texts))
+
     def test_what_is_wrong_is_refused_before_anything_runs(self):
         for arguments, config, problem in (
             ([], _CONFIG.replace("steps: 8", "steps: 0"), r"m\.textproto:23: mode\[1\]: local"

@@ -46,8 +46,8 @@ def _result(seconds, situation, mode="SYNC"):
     }
 
 
-def _results(keep=lambda one: True):
-    experiment = modes_config.parse(_CONFIG, "m.textproto")
+def _results(keep=lambda one: True, config=_CONFIG):
+    experiment = modes_config.parse(config, "m.textproto")
     experiment.model_bytes = 4000
     experiment.loads = {
         "SYNC": Load(2, 4, 1), "fast": Load(0.5, 1, 0.125), "never": Load(1, 1.5, 0.5)
@@ -85,9 +85,15 @@ class ModesReportTest(unittest.TestCase):
             "final_accuracy": "95.50", "busiest_link_bytes_each_way": "8000000",
             "iterations": "100 50", "images_per_second": "150.0", "train_seconds": "10.000",
             "compute_seconds": "6.000", "exchange_wait_seconds": "3.000", "stops": "0",
-            "run_seconds": "50.000",
+            "run_seconds": "50.000", "time_dilation": "1",
         })
         self.assertEqual(rows[2]["seconds_to_accuracy"], "")
+
+    def test_the_report_says_that_its_times_are_not_those_of_the_machine(self):
+        results = _results(config=_CONFIG + "time_dilation: 1.5")
+        text = modes_report.write(results, [], [], "the command")
+        self.assertIn("took 1.5 times as long on the machine (`time_dilation`)", text)
+        self.assertIn(",1.5\n", results.csv_text())
 
     def test_the_report_has_medians_the_fastest_and_what_did_not_reach_it(self):
         text = modes_report.write(_results(), _OUTLOOKS, ["time_to_accuracy"], "the command")

@@ -65,6 +65,21 @@ class ModesConfigTest(unittest.TestCase):
         self.assertEqual(
             list(self.config(situation="slow").compute.pace.worker_slowdown), [1, 1, 1, 4])
 
+    def test_durations_are_dilated_for_the_machine_only(self):
+        experiment = modes_config.parse(
+            _GOOD.replace("training {", 'compute { pace { device: "none" time_dilation: 10 } }'
+                          " training {", 1)
+            + 'mode { name: "local" set: "local={steps: 8 seconds: 0.5}" } time_dilation: 1.5', "m")
+        for mode, seconds in (("SYNC", 0), ("local", 0.75)):
+            one = _run(experiment, mode=mode)
+            dilated = experiment.dilated_config(one, [])
+            self.assertEqual(dilated.compute.pace.time_dilation, 15)
+            self.assertEqual(dilated.local.seconds, seconds)
+            self.assertEqual(experiment.cluster_config(one, []).compute.pace.time_dilation, 10)
+            self.assertEqual(experiment.wiring(one).link_gbps, one.link_gbps / 1.5)
+        self.assertFalse(self.experiment.dilated_config(
+            _run(self.experiment, mode="SYNC"), []).HasField("compute"))
+
     def test_paths_of_data_stay_relative_to_the_config(self):
         idx = self.config(mode="SYNC").data.idx
         self.assertEqual((idx.images, idx.labels), ("/folder/a", "/b"))
@@ -104,6 +119,9 @@ class ModesConfigTest(unittest.TestCase):
             "accuracy: 101": "accuracy: is 101, allowed: above 0, at most 100",
             "look_seconds: 0": "look_seconds: is 0, allowed: a number above 0",
             "run_seconds: nan": "run_seconds: is nan, allowed: a number above 0",
+            "time_dilation: 0": "time_dilation: is 0, allowed: a number above 0",
+            "time_dilation: 2": "time_dilation: is 2, but workers without cluster.compute.pace take"
+            " the time that they take, allowed: 1",
         }.items():
             with self.subTest(line):
                 self.assertEqual(self.refused(_GOOD + line), f"m.textproto:11: {problem}")
