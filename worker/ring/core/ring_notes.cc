@@ -58,12 +58,15 @@ absl::StatusOr<std::vector<RingNote>> RingNotes::Await(uint64_t iteration, uint3
     const auto found = notes_.find(point);
     return found != notes_.end() && found->second.size() == ranks_.size();
   };
-  while (!mutex_.AwaitWithTimeout(absl::Condition(&are_there), kCheckPeriod)) {
+  awaits_ = true;
+  absl::Status checked;
+  while (checked.ok() && !mutex_.AwaitWithTimeout(absl::Condition(&are_there), kCheckPeriod)) {
     mutex_.Unlock();
-    const absl::Status checked = check();
+    checked = check();
     mutex_.Lock();
-    RETURN_IF_ERROR(checked);
   }
+  awaits_ = false;
+  RETURN_IF_ERROR(checked);
   std::vector<RingNote> notes;
   for (auto& [rank, note] : notes_[point]) notes.push_back(std::move(note));
   notes_.erase(point);

@@ -31,6 +31,11 @@ class RingNotes {
   absl::StatusOr<std::vector<RingNote>> Await(uint64_t iteration, uint32_t number,
                                               const std::function<absl::Status()>& check);
 
+  // Whether a thread is in Await.
+  bool awaits() const {
+    absl::MutexLock lock(&mutex_);
+    return awaits_;
+  }
   // Whether a worker's note has come.
   bool Has(int rank, uint64_t iteration, uint32_t number) const;
   // A rank whose note for an iteration has come and was not awaited, or -1.
@@ -41,6 +46,7 @@ class RingNotes {
 
   const std::vector<int> ranks_;
   mutable absl::Mutex mutex_;
+  bool awaits_ ABSL_GUARDED_BY(mutex_) = false;
   std::map<Point, std::map<uint32_t, RingNote>> notes_ ABSL_GUARDED_BY(mutex_);  // by rank
 };
 

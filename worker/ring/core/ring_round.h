@@ -206,6 +206,11 @@ class RingRound {
     absl::MutexLock lock(&mutex_);
     return wait_.has_value() || !failure_.ok();
   }
+  // Whether nothing is missing of the iteration but what this worker has not sent yet.
+  bool only_sends() const {
+    absl::MutexLock lock(&mutex_);
+    return incomplete_ == 0 && !norm_.is_missing();
+  }
   // Checks whether the current wait has made progress since the last call. Must be called every
   // watch_period(). Returns a stall of 3 s or more, and once the end of a stall that was news
   // (StallWatch). The caller decides what follows from one that has lasted limit().

@@ -111,27 +111,31 @@ void RingExchange::Watch(const std::stop_token& stop) {
       stall_ = stands ? stall : std::nullopt;
     }
     if (stall.has_value()) options_.on_stall(*stall);
-    if (stands && stall->lasted >= round_->limit()) BlamePredecessor(*stall);
+    if (stands && stall->lasted >= round_->limit()) Blame(*stall);
   }
 }
 
-void RingExchange::BlamePredecessor(const Stall& stall) {
+void RingExchange::Blame(const Stall& stall) {
+  const bool only_sends = round_->only_sends();
+  const int neighbour = only_sends ? successor_ : predecessor_;
   grpc::ClientContext context;
   context.set_deadline(After(kAskTimeout));
   RingState state;
   const absl::Status asked = FromGrpc(
-      Ring::NewStub(CreateChannel(config_.proto().ring().address(predecessor_), config_.proto(),
-                                  {.role = Role::kWorker, .index = predecessor_}))
+      Ring::NewStub(CreateChannel(config_.proto().ring().address(neighbour), config_.proto(),
+                                  {.role = Role::kWorker, .index = neighbour}))
           ->Ask(&context, RingAskRequest(), &state));
   if (asked.ok() && state.waits() && stall.lasted < round_->limit() + kBlameTime) return;
-  const std::string does = !asked.ok()     ? "does not answer"
-                           : state.waits() ? "waits too"
-                                           : absl::StrCat("is at iteration ", state.iteration(),
-                                                          " and has not pushed all of it");
+  const std::string does =
+      !asked.ok() ? "does not answer"
+      : state.waits()
+          ? "waits too"
+          : absl::StrCat("is at iteration ", state.iteration(),
+                         only_sends ? " and takes nothing" : " and has not pushed all of it");
   Fail(absl::DeadlineExceededError(
       absl::StrCat("iteration ", stall.iteration, ": ", stall.missing, " for ",
                    absl::FormatDuration(round_->limit()), " (limits.exchange_seconds); ",
-                   NameOf(predecessor_), " ", does, " (noticed by worker ", options_.rank, ")")));
+                   NameOf(neighbour), " ", does, " (noticed by worker ", options_.rank, ")")));
 }
 
 absl::Status RingExchange::SendLeave(const absl::Status& outcome, absl::Duration timeout) {

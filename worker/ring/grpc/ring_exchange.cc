@@ -138,6 +138,7 @@ void RingExchange::MakeRound() {
                            .on_note = [this](const RingNote& note) { return TakeNote(note); },
                            .on_news = [this](const absl::Status& news) { Fail(news); },
                            .on_failure = [this] { SpreadFailure(); },
+                           .waits = [this] { return round_->waits() || notes_.awaits(); },
                            .stats = [this] { return Stats(); }});
   on_stop_.emplace(options_.stop, [this] { round_->Fail(absl::CancelledError("told to stop")); });
 }
@@ -163,7 +164,7 @@ absl::Status RingExchange::Start() {
   const absl::Duration patience = absl::Seconds(config_.proto().limits().startup_seconds());
   RETURN_IF_ERROR(AwaitUp(patience));
   RETURN_IF_ERROR(Join());
-  RETURN_IF_ERROR(OpenStreams());
+  RETURN_IF_ERROR(OpenStreams(patience));
   RETURN_IF_ERROR(service_->AwaitPredecessor(patience, options_.stop));
   return AwaitRing(patience);
 }
@@ -240,7 +241,7 @@ absl::Status RingExchange::Join() {
   return absl::OkStatus();
 }
 
-absl::Status RingExchange::OpenStreams() {
+absl::Status RingExchange::OpenStreams(absl::Duration patience) {
   std::vector<std::shared_ptr<grpc::Channel>> channels;
   for (const RingWay way : {RingWay::kReduce, RingWay::kGather}) {
     for (int stream = 0; stream < Connections(); ++stream) {
@@ -257,8 +258,15 @@ absl::Status RingExchange::OpenStreams() {
           this));
     }
   }
+  const absl::Time start = options_.clock->Now();
+  const auto check = [&]() -> absl::Status {  // a stop fails the round too
+    RETURN_IF_ERROR(round_->failure());
+    if (options_.clock->Now() - start < patience) return absl::OkStatus();
+    return absl::DeadlineExceededError(absl::StrCat(
+        "has taken no stream for ", absl::FormatDuration(patience), " (limits.startup_seconds)"));
+  };
   for (const auto& sender : senders_) {
-    const absl::Status open = sender->AwaitOpen(options_.stop);
+    const absl::Status open = sender->AwaitOpen(check);
     if (!open.ok()) return OfSuccessor(open);
   }
   is_connected_ = true;

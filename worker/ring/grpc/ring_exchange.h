@@ -153,7 +153,7 @@ class RingExchange final : public ProgramExchange, public RingSender::Handler {
   // Keeps it for GetStats.
   absl::Status Report(const WorkerUsage& usage, const std::stop_token& stop) override;
 
-  // If `outcome` is OK, waits until the successor has received everything, for at most
+  // If `outcome` is OK, waits until the successor has received everything or is gone, for at most
   // limits.exchange_seconds; otherwise tells both neighbours why the run ends. Then it closes all
   // connections.
   absl::Status Leave(const absl::Status& outcome) override;
@@ -182,7 +182,7 @@ class RingExchange final : public ProgramExchange, public RingSender::Handler {
   absl::Status Listen();
   absl::Status AwaitUp(absl::Duration patience);
   absl::Status Join();
-  absl::Status OpenStreams();
+  absl::Status OpenStreams(absl::Duration patience);
   // Nobody begins before all have their streams, since one that fails tells its neighbours only.
   absl::Status AwaitRing(absl::Duration patience);
 
@@ -204,9 +204,10 @@ class RingExchange final : public ProgramExchange, public RingSender::Handler {
   // Fails the run if another worker waits for a note of this one, which can give
   // none before the iteration is over that it waits for, or has finished although this one goes on.
   absl::Status CheckOthers();
-  // Nothing has moved for limits.exchange_seconds or longer. Fails the run unless the predecessor
-  // waits itself, as all do but the one at fault and its successor.
-  void BlamePredecessor(const Stall& stall);
+  // Nothing has moved for limits.exchange_seconds or longer. Fails the run unless the predecessor,
+  // or the successor if only what this worker sends is missing, waits itself, as all do but the one
+  // at fault and its neighbours.
+  void Blame(const Stall& stall);
   // Fails the run, with what this worker has noticed or was told, and tells both neighbours.
   void Fail(const absl::Status& status);
   void Lost(int rank, absl::string_view what);

@@ -3,6 +3,7 @@
 #include <chrono>
 
 #include "absl/strings/str_cat.h"
+#include "common/base/status_macros.h"
 #include "common/net/status_conversion.h"
 #include "common/wire/exchange_metadata.h"
 #include "grpcpp/generic/generic_stub.h"
@@ -10,8 +11,7 @@
 namespace evenshard {
 namespace {
 
-// How often a wait checks whether a stop is requested.
-constexpr std::chrono::milliseconds kStopPeriod(50);
+constexpr std::chrono::milliseconds kCheckPeriod(50);
 
 }  // namespace
 
@@ -41,10 +41,10 @@ RingSender::~RingSender() {
   running_.AwaitZero();
 }
 
-absl::Status RingSender::AwaitOpen(const std::stop_token& stop) {
+absl::Status RingSender::AwaitOpen(const std::function<absl::Status()>& check) {
   std::future<absl::Status> open = open_.get_future();
-  while (open.wait_for(kStopPeriod) != std::future_status::ready) {
-    if (stop.stop_requested()) return absl::CancelledError("told to stop");
+  while (open.wait_for(kCheckPeriod) != std::future_status::ready) {
+    RETURN_IF_ERROR(check());
   }
   return open.get();
 }

@@ -2,10 +2,10 @@
 #define EVENSHARD_WORKER_RING_GRPC_RING_SENDER_H_
 
 #include <cstdint>
+#include <functional>
 #include <future>
 #include <memory>
 #include <mutex>
-#include <stop_token>
 
 #include "absl/base/thread_annotations.h"
 #include "absl/status/status.h"
@@ -51,9 +51,9 @@ class RingSender final : private grpc::ClientBidiReactor<grpc::ByteBuffer, grpc:
   // Cancels the RPC unless it has been closed and has ended, and waits for its end.
   ~RingSender() override;
 
-  // Waits until the successor has accepted the stream. Errors: the status with which the RPC has
-  // ended; CANCELLED soon after `stop` is requested.
-  absl::Status AwaitOpen(const std::stop_token& stop);
+  // Waits until the successor has accepted the stream. Calls `check` about every 50 ms. Errors: the
+  // status with which the RPC has ended; what `check` returns.
+  absl::Status AwaitOpen(const std::function<absl::Status()>& check);
 
   // Starts to send what the handler gives. Does nothing if the stream is sending or has ended.
   void Wake();

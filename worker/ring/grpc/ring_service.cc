@@ -88,7 +88,7 @@ UnaryReactor* RingService::Ask(CallContext* context, const MessageBytes* request
         RingState state;
         state.set_worker(options_.rank);
         state.set_iteration(options_.round->iteration());
-        state.set_waits(options_.round->waits());
+        state.set_waits(options_.waits());
         return state;
       });
 }

@@ -49,6 +49,8 @@ class RingService final
     std::function<void(const absl::Status&)> on_news;
     // The round has refused what it sent.
     std::function<void()> on_failure;
+    // Whether the worker waits for others, or has failed, of which these hear.
+    std::function<bool()> waits;
     // What the worker has done, for operators.
     std::function<RingStats()> stats;
   };

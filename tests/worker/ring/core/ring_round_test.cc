@@ -338,6 +338,34 @@ TEST_CASE("what cannot come from the predecessor is refused") {
         "worker 2 sent a sum of chunk 0 of iteration 0, which cannot come in iteration 0");
 }
 
+TEST_CASE("a worker whose last message does not leave waits for its successor only") {
+  RingOfRounds ring(RingConfigOf(2, kSmallRingModel, {}));
+  for (int rank : {0, 1}) {
+    REQUIRE(ring.Begin(rank, 0).ok());
+    REQUIRE(ring.PushAll(rank).ok());
+  }
+  RingRound& round = *ring.worker(0).round;
+  // Worker 0's parameters do not leave.
+  while (!round.only_sends()) {
+    for (const int stream : {0, 1}) {
+      ring.Deliver(0, RingWay::kReduce, stream);
+      ring.Deliver(1, RingWay::kReduce, stream);
+      ring.Deliver(1, RingWay::kGather, stream);
+    }
+  }
+  std::thread wait([&] { round.AwaitAll().IgnoreError(); });
+  absl::Time now = absl::UnixEpoch();
+  std::optional<Stall> stall;
+  while (!stall.has_value() || stall->lasted < absl::Seconds(5)) {
+    stall = round.CheckProgress(now);
+    now += round.watch_period();
+  }
+  CHECK(round.only_sends());
+  CHECK(stall->missing.find(" chunks have not been sent") != std::string::npos);
+  round.Fail(absl::DeadlineExceededError(stall->missing));
+  wait.join();
+}
+
 TEST_CASE("a wait without progress is a stall, which says what is missing") {
   RingOfRounds ring(RingConfigOf(2, kSmallRingModel, {"limits.exchange_seconds=20"}));
   RingRound& round = *ring.worker(0).round;
@@ -353,6 +381,7 @@ TEST_CASE("a wait without progress is a stall, which says what is missing") {
     now += round.watch_period();
   }
   CHECK(round.waits());
+  CHECK_FALSE(round.only_sends());
   CHECK(stall->iteration == 0);
   CHECK(stall->missing.find("worker 1 has sent nothing, and ") == 0);
   round.Fail(absl::DeadlineExceededError(stall->missing));

@@ -1,6 +1,7 @@
 // What the workers of a ring tell operators of themselves.
 
 #include <catch2/catch.hpp>
+#include <chrono>
 #include <set>
 #include <string>
 #include <vector>
@@ -9,8 +10,12 @@
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
 #include "common/base/status_macros.h"
+#include "common/net/channel_options.h"
 #include "common/reader/process_calls.h"
+#include "grpcpp/client_context.h"
+#include "proto/ring.grpc.pb.h"
 #include "tests/testing/cluster.h"
+#include "tests/testing/patience.h"
 #include "tests/worker/ring/grpc/test_ring.h"
 
 namespace evenshard {
@@ -68,6 +73,28 @@ TEST_CASE("each worker says how far it is, what it has moved, and who is in the 
     incarnations.insert(stats.incarnation());
   }
   CHECK(incarnations.size() == 3);
+}
+
+// Whether the worker tells its successor that it waits.
+bool Waits(const TestRing& ring, int rank) {
+  const auto stub = Ring::NewStub(CreateChannel(ring.config().proto().ring().address(rank),
+                                                ring.config().proto(),
+                                                {.role = Role::kWorker, .index = rank}));
+  grpc::ClientContext context;
+  context.set_deadline(absl::ToChronoTime(absl::Now() + absl::Seconds(20)));
+  RingState state;
+  return stub->Ask(&context, RingAskRequest(), &state).ok() && state.waits();
+}
+
+TEST_CASE("a worker that waits for others in a mean is not the one for whom these wait") {
+  TestRing ring(2);
+  bool waits = false;
+  RequireAllOk(ring.RunWorkers([&](int rank, RingExchange& exchange) -> absl::Status {
+    const absl::Time last = absl::Now() + kPatience;
+    while (rank == 0 && !waits && absl::Now() < last) waits = Waits(ring, 1);
+    return Meet(exchange);
+  }));
+  CHECK(waits);
 }
 
 TEST_CASE("a worker that waits says for what, and from whom") {
