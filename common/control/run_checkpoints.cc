@@ -112,11 +112,12 @@ absl::StatusOr<std::optional<ViewCoordinator::Checkpoint>> RunCheckpoints::FindS
   }
   if (!resumes) return std::nullopt;
   // An error may pass. Until then, an older checkpoint would lose what need not be lost.
+  const absl::Time until = clock.Now() + absl::Seconds(config.proto().limits().startup_seconds());
   auto newest = FindNewest(folder, /*passes_over_unreadable=*/false);
-  for (absl::Duration left = absl::Seconds(config.proto().limits().startup_seconds());
-       !newest.ok() && left > absl::ZeroDuration(); left -= kReadPause) {
+  for (bool is_last = false; !newest.ok() && !is_last;) {
     clock.SleepUntil(clock.Now() + kReadPause, std::stop_token());
-    newest = FindNewest(folder, /*passes_over_unreadable=*/left <= kReadPause);
+    is_last = clock.Now() >= until;
+    newest = FindNewest(folder, /*passes_over_unreadable=*/is_last);
   }
   if (!newest.ok()) return newest;
   if (newest->has_value()) {

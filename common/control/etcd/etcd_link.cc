@@ -106,7 +106,10 @@ etcdserverpb::TxnRequest EtcdLink::Delivery() const {
   const std::string key = keys_.Process(asked_);
   etcdserverpb::TxnRequest request;
   CompareLease(key, lease_->id(), &request);
+  // A request without an answer may come to etcd later than those that followed it.
+  CompareModRevision(key, delivered_at_, &request);
   PutOnSuccess(key, asked_.SerializeAsString(), lease_->id(), &request);
+  ReadOnFailure(key, &request);
   return request;
 }
 
@@ -116,10 +119,11 @@ void EtcdLink::Answered(const EtcdAnswer& answer, absl::Time now) {
     const auto& response = std::get<etcdserverpb::TxnResponse>(*answer);
     if (response.succeeded()) {
       delivered_ = asked_.SerializeAsString();
+      delivered_at_ = response.header().revision();
       holds_place_ = true;
       return;
     }
-    done = holds_place_ ? absl::NotFoundError("the place is gone") : Claimed(response, now);
+    done = holds_place_ ? Undelivered(response) : Claimed(response, now);
   }
   paused_until_ = done.ok() && holds_place_ ? now : now + kPeriod;
   if (absl::IsNotFound(done)) {
@@ -130,15 +134,22 @@ void EtcdLink::Answered(const EtcdAnswer& answer, absl::Time now) {
   }
 }
 
+bool EtcdLink::Holds(const mvccpb::KeyValue* place) {
+  if (place == nullptr || place->lease() != lease_->id()) return false;
+  delivered_ = place->value();
+  delivered_at_ = place->mod_revision();
+  holds_place_ = true;
+  return true;
+}
+
+absl::Status EtcdLink::Undelivered(const etcdserverpb::TxnResponse& response) {
+  return Holds(ReadKey(response, 0)) ? absl::OkStatus() : absl::NotFoundError("the place is gone");
+}
+
 // The place was not free.
 absl::Status EtcdLink::Claimed(const etcdserverpb::TxnResponse& response, absl::Time now) {
   const mvccpb::KeyValue* held = ReadKey(response, 0);
-  // The answer to an attempt that took the place may have been lost.
-  if (held != nullptr && held->lease() == lease_->id()) {
-    delivered_ = held->value();
-    holds_place_ = true;
-    return absl::OkStatus();
-  }
+  if (Holds(held)) return absl::OkStatus();
   if (const mvccpb::KeyValue* end = ReadKey(response, 1); end != nullptr) {
     Verdict verdict;
     verdict.ParseFromString(end->value());

@@ -73,6 +73,9 @@ class EtcdLink final : public ViewLink, private EtcdMachine {
   etcdserverpb::TxnRequest Claim() const;
   etcdserverpb::TxnRequest Delivery() const;
   absl::Status Claimed(const etcdserverpb::TxnResponse& response, absl::Time now);
+  absl::Status Undelivered(const etcdserverpb::TxnResponse& response);
+  // Whether the place is this process's, as one of its requests without an answer has left it.
+  bool Holds(const mvccpb::KeyValue* place);
   void AwaitHolder(const mvccpb::KeyValue& held, absl::Time now);
   std::optional<ProcessState> state() const;
 
@@ -104,6 +107,7 @@ class EtcdLink final : public ViewLink, private EtcdMachine {
   // The runner's.
   ProcessState asked_;                              // what the request under way says
   std::string delivered_;                           // the state that etcd has, serialised
+  int64_t delivered_at_ = 0;                        // etcd's revision that brought it
   absl::Time paused_until_ = absl::InfinitePast();  // after a request that had no success
   Holder holder_;
 

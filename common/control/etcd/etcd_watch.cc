@@ -93,7 +93,7 @@ absl::StatusOr<absl::Time> EtcdWatch::Follow(absl::Time now) {
 }
 
 void EtcdWatch::Pause(const absl::Status& ended, absl::Time now) {
-  // A process that watches also has a lease, which warns of the same trouble.
+  // The requests of the process's lease warn of an etcd that does not answer.
   spdlog::debug("{}; trying again", std::string(ended.message()));
   stream_.reset();
   paused_until_ = now + pause_;
@@ -109,6 +109,8 @@ absl::Status EtcdWatch::Take(const etcdserverpb::WatchResponse& response) {
     return absl::UnavailableError("etcd no longer has the changes since the last one heard of");
   }
   if (response.canceled()) {
+    // It may be the token that etcd refuses: the request for the keys gets another one.
+    next_revision_ = 0;
     return stream_->GiveUp(absl::StrCat("it ended the watch: ", response.cancel_reason()));
   }
   pause_ = kFirstPause;

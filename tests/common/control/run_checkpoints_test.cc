@@ -7,6 +7,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "tests/common/checkpoint/checkpoint_fixture.h"
+#include "tests/testing/fake_clock.h"
 #include "tests/testing/simulated_disk.h"
 
 namespace evenshard {
@@ -139,6 +140,24 @@ TEST_CASE_METHOD(Fixture, "a run resumes although the newest checkpoint cannot b
     const auto resumed = Open(Start::kResumed);
     REQUIRE(resumed.ok());
     CHECK((*resumed)->resume()->name == kFirst.ToString());
+  }
+  SECTION("and reading takes long") {
+    FakeClock slow;
+    int reads = 0;
+    disk.SetFault([&](SimulatedDisk::Operation operation, const std::string& path) -> absl::Status {
+      const bool is_it = operation == SimulatedDisk::Operation::kRead &&
+                         absl::StrContains(path, kSecond.ToString()) &&
+                         absl::EndsWith(path, ".safetensors");
+      if (!is_it) return absl::OkStatus();
+      ++reads;
+      slow.Advance(absl::Seconds(1));
+      return absl::UnknownError("Input/output error");
+    });
+    const auto resumed =
+        RunCheckpoints::Open(config, kRun, Start::kResumed, "the test", &disk, slow);
+    REQUIRE(resumed.ok());
+    CHECK((*resumed)->resume()->name == kFirst.ToString());
+    CHECK(reads == 2);  // limits.startup_seconds are over after the first
   }
   SECTION("but not if none can be") {
     FailReads("generation", 1000);

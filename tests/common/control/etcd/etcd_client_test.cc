@@ -12,6 +12,7 @@
 #include "common/control/etcd/etcd_keys.h"
 #include "grpcpp/grpcpp.h"
 #include "proto/etcd/rpc.grpc.pb.h"
+#include "tests/common/control/etcd/changed_users.h"
 #include "tests/common/control/etcd/etcd_server.h"
 #include "tests/common/control/etcd/tcp_proxy.h"
 #include "tests/testing/scratch_folder.h"
@@ -35,46 +36,6 @@ TxnRequest Put(const std::string& key, const std::string& value, int64_t lease =
   return request;
 }
 
-// An etcd whose users or roles have just changed: it refuses the tokens that it gave before.
-class ChangedUsers final : public etcdserverpb::KV::Service, public etcdserverpb::Auth::Service {
- public:
-  ChangedUsers() {
-    int port = 0;
-    grpc::ServerBuilder builder;
-    builder.AddListeningPort("127.0.0.1:0", grpc::InsecureServerCredentials(), &port);
-    builder.RegisterService(static_cast<etcdserverpb::KV::Service*>(this));
-    builder.RegisterService(static_cast<etcdserverpb::Auth::Service*>(this));
-    server_ = builder.BuildAndStart();
-    REQUIRE(server_ != nullptr);
-    endpoint_ = absl::StrCat("127.0.0.1:", port);
-  }
-  ~ChangedUsers() override { server_->Shutdown(); }
-
-  const std::string& endpoint() const { return endpoint_; }
-  void Change() { ++revision_; }
-
-  grpc::Status Authenticate(grpc::ServerContext*, const etcdserverpb::AuthenticateRequest*,
-                            etcdserverpb::AuthenticateResponse* response) override {
-    response->set_token(absl::StrCat("token-", revision_.load()));
-    return grpc::Status::OK;
-  }
-  grpc::Status Range(grpc::ServerContext* context, const etcdserverpb::RangeRequest*,
-                     etcdserverpb::RangeResponse*) override {
-    const auto& metadata = context->client_metadata();
-    const auto found = metadata.find("token");
-    const bool is_new = found != metadata.end() &&
-                        found->second == absl::StrCat("token-", revision_.load()).c_str();
-    return is_new ? grpc::Status::OK
-                  : grpc::Status(grpc::StatusCode::INVALID_ARGUMENT,
-                                 "etcdserver: revision of auth store is old");
-  }
-
- private:
-  std::atomic<int> revision_ = 1;
-  std::string endpoint_;
-  std::unique_ptr<grpc::Server> server_;
-};
-
 // An endpoint at which nobody listens.
 std::string Nobody() { return absl::StrCat("127.0.0.1:", FreePort()); }
 
@@ -84,12 +45,7 @@ std::string MessageOf(const absl::Status& status) { return std::string(status.me
 
 TEST_CASE("a token that is older than etcd's users is got anew, and its refusal is no end") {
   ChangedUsers server;
-  const ScratchFolder folder;
-  Recovery::Etcd access;
-  access.set_user("root");
-  access.set_password_file(folder.Write("password", "right\n"));
-  std::filesystem::permissions(access.password_file(), std::filesystem::perms::owner_read);
-  EtcdClient client({.endpoints = {server.endpoint()}, .access = access});
+  EtcdClient client({.endpoints = {server.endpoint()}, .access = server.access()});
   REQUIRE(client.Range(One("/a"), {}).ok());
   server.Change();
   CHECK(absl::IsUnavailable(client.Range(One("/a"), {}).status()));

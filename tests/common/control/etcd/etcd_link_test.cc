@@ -1,9 +1,11 @@
 #include "common/control/etcd/etcd_link.h"
 
 #include <catch2/catch.hpp>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
+#include <variant>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
@@ -145,6 +147,88 @@ TEST_CASE("a process has its place while it lives, with what it said last") {
     CHECK_FALSE(follower.end().has_value());
   }
   CHECK_FALSE(etcd.Read(Ps(3, 7)).has_value());
+}
+
+// Has machines that the test runs, in the order in which they were made.
+class ManualRuntime final : public EtcdRuntime {
+ public:
+  std::unique_ptr<EtcdRunner> MakeRunner(EtcdMachine* machine) override {
+    machines.push_back(machine);
+    return std::make_unique<Runner>();
+  }
+  std::unique_ptr<EtcdWatchStream> Watch(const etcdserverpb::WatchCreateRequest&,
+                                         std::function<void()>) override {
+    return nullptr;
+  }
+  absl::Status Revoke(int64_t) override { return absl::OkStatus(); }
+  absl::Duration timeout() const override { return absl::Seconds(1); }
+  const Clock& clock() const override { return clock_; }
+
+  std::vector<EtcdMachine*> machines;
+
+ private:
+  class Runner final : public EtcdRunner {
+    void Start() override {}
+    void Stop() override {}
+    void Wake() override {}
+  };
+  const RealClock clock_;
+};
+
+TEST_CASE("what a process said before comes not after what it said last, however late it arrives") {
+  const auto etcd = std::make_shared<ManualRuntime>();
+  EtcdLink link({.etcd = etcd,
+                 .run = "test",
+                 .ttl = absl::Seconds(2),
+                 .startup = absl::Seconds(60),
+                 .patience = absl::Seconds(60)});
+  link.Start({[](const View&) {}, [](const absl::Status&) {}});
+  EtcdMachine& place = *etcd->machines[0];
+  EtcdMachine& lease = *etcd->machines[1];
+  absl::Time now = etcd->clock().Now();
+  lease.Next(now);
+  lease.Answered(int64_t{7}, now);
+  const auto ask = [&] {
+    now += absl::Seconds(1);
+    const EtcdMachine::Step step = place.Next(now);
+    return std::get<etcdserverpb::TxnRequest>(std::get<EtcdRequest>(step));
+  };
+  // The revision at which the key must have been changed last.
+  const auto follows = [](const etcdserverpb::TxnRequest& request) -> int64_t {
+    for (const auto& compare : request.compare()) {
+      if (compare.target() == etcdserverpb::Compare::MOD) return compare.mod_revision();
+    }
+    return -1;
+  };
+  const auto succeed = [&](int64_t revision) {
+    etcdserverpb::TxnResponse response;
+    response.set_succeeded(true);
+    response.mutable_header()->set_revision(revision);
+    place.Answered(response, now);
+  };
+  ProcessState state = Ps(0, 3);
+  link.Announce(state);
+  ask();
+  succeed(10);
+  state.set_view(6);
+  link.Announce(state);
+  CHECK(follows(ask()) == 10);
+  place.Answered(absl::UnavailableError("no answer"), now);
+  CHECK(follows(ask()) == 10);
+  succeed(11);
+  state.set_view(7);
+  link.Announce(state);
+  CHECK(follows(ask()) == 11);  // so that the request without an answer has no effect any more
+  // That one came first: nothing is lost, and the place is not given up.
+  etcdserverpb::TxnResponse late;
+  mvccpb::KeyValue& key = *late.add_responses()->mutable_response_range()->add_kvs();
+  key.set_lease(7);
+  key.set_mod_revision(12);
+  place.Answered(late, now);
+  CHECK(follows(ask()) == 12);
+  succeed(13);
+  CHECK(std::holds_alternative<absl::Time>(place.Next(now + absl::Seconds(1))));
+  CHECK(link.HoldsRoles());
 }
 
 TEST_CASE("views come in order, and never an older one") {

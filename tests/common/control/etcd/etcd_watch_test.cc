@@ -13,6 +13,7 @@
 #include "grpcpp/create_channel.h"
 #include "grpcpp/security/credentials.h"
 #include "proto/etcd/rpc.grpc.pb.h"
+#include "tests/common/control/etcd/changed_users.h"
 #include "tests/common/control/etcd/etcd_server.h"
 #include "tests/common/control/etcd/tcp_proxy.h"
 #include "tests/testing/await.h"
@@ -143,6 +144,17 @@ TEST_CASE("a watch whose changes are compacted reads everything anew") {
   AwaitTrue([&] { return etcd.diary.heard().back() == "[/run/a=3]"; });
   etcd.Put("/run/a", "4");
   AwaitTrue([&] { return etcd.diary.heard().back() == "/run/a=4"; });
+}
+
+TEST_CASE("a watch gets another token when its own is refused") {
+  ChangedUsers server;
+  const RealClock clock;
+  EtcdThreads threads({.endpoints = {server.endpoint()}, .access = server.access()}, &clock);
+  Diary diary;
+  const EtcdWatch watch({.etcd = &threads, .prefix = "/a"}, diary.listener());
+  AwaitTrue([&] { return diary.heard() == Heard{"[]"}; });
+  server.Change();
+  AwaitTrue([&] { return diary.heard().size() > 1; });
 }
 
 TEST_CASE("a watch leaves an endpoint that has become silent") {
