@@ -15,6 +15,8 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "absl/time/clock.h"
+#include "absl/time/time.h"
 #include "common/base/status_macros.h"
 
 namespace evenshard {
@@ -50,6 +52,30 @@ absl::Status MakeFolder(const std::string& folder) {
   return CheckFolder(folder);
 }
 
+// How long the file of a run may be locked by one who only looks whether the run is over.
+constexpr absl::Duration kLookTime = absl::Milliseconds(100);
+
+// Opens the file and takes it, unless a run has it. Errors: ALREADY_EXISTS if one has.
+absl::StatusOr<int> Take(const std::string& path) {
+  const absl::Time until = absl::Now() + kLookTime;
+  while (true) {
+    const int file = open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600);
+    if (file < 0) return absl::ErrnoToStatus(errno, absl::StrCat("cannot write to ", path));
+    struct stat taken = {};
+    struct stat named = {};
+    const bool is_taken = flock(file, LOCK_EX | LOCK_NB) == 0;
+    // A run that ended meanwhile has removed the file.
+    if (is_taken && fstat(file, &taken) == 0 && stat(path.c_str(), &named) == 0 &&
+        taken.st_dev == named.st_dev && taken.st_ino == named.st_ino) {
+      return file;
+    }
+    close(file);
+    if (is_taken) continue;
+    if (absl::Now() >= until) return absl::AlreadyExistsError("a run has it that goes on");
+    absl::SleepFor(absl::Milliseconds(1));
+  }
+}
+
 // Whether nobody has the file locked.
 bool IsOver(const std::filesystem::path& path) {
   const int file = open(path.c_str(), O_RDONLY | O_CLOEXEC);
@@ -83,18 +109,17 @@ absl::StatusOr<LocalRunEntry> LocalRunEntry::Write(const LocalRun& run) {
   }
   RETURN_IF_ERROR(MakeFolder(Folder()));
   const std::string path = absl::StrCat(Folder(), "/", run.name, kExtension);
-  const int file = open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600);
-  if (file < 0) return absl::ErrnoToStatus(errno, absl::StrCat("cannot write to ", path));
-  LocalRunEntry entry(path, file);
-  if (flock(file, LOCK_EX | LOCK_NB) != 0) {
-    entry.path_.clear();  // it is the other run's
+  const absl::StatusOr<int> file = Take(path);
+  if (absl::IsAlreadyExists(file.status())) {
     return absl::AlreadyExistsError(absl::StrCat(
         "--name: is \"", run.name, "\", which a run has that goes on, allowed: another name"));
   }
+  RETURN_IF_ERROR(file.status());
+  LocalRunEntry entry(path, *file);
   std::string text = run.config + "\n";
   for (const std::string& override : run.overrides) absl::StrAppend(&text, override, "\n");
-  if (ftruncate(file, 0) != 0 ||
-      write(file, text.data(), text.size()) != static_cast<ssize_t>(text.size())) {
+  if (ftruncate(*file, 0) != 0 ||
+      write(*file, text.data(), text.size()) != static_cast<ssize_t>(text.size())) {
     return absl::ErrnoToStatus(errno, absl::StrCat("cannot write to ", path));
   }
   return entry;
@@ -119,6 +144,7 @@ absl::StatusOr<LocalRun> FindLocalRun(const std::string& name) {
     std::ifstream lines(path);
     std::getline(lines, run.config);
     for (std::string line; std::getline(lines, line);) run.overrides.push_back(line);
+    if (run.config.empty()) continue;  // it is just being written
     return run;
   }
   return absl::NotFoundError(absl::StrCat(

@@ -91,9 +91,14 @@ absl::Status CheckRecovery(const LaunchOptions& options, const PlannedConfig& co
 }
 
 absl::Status CheckWorkers(const LaunchOptions& options, const PlannedConfig& config) {
-  if (options.stdin_rank >= config.workers()) {
+  const bool has_stdin = options.stdin_rank != LaunchOptions::kNotGiven;
+  if (has_stdin && (options.stdin_rank < 0 || options.stdin_rank >= config.workers())) {
     return absl::InvalidArgumentError(
         absl::StrCat("--stdin: is ", options.stdin_rank, ", allowed: 0 to ", config.workers() - 1));
+  }
+  if (options.max_restarts != LaunchOptions::kNotGiven && options.max_restarts < 0) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("--max_restarts: is ", options.max_restarts, ", allowed: 0 or more"));
   }
   if (options.max_restarts > 0 && config.proto().recovery().worker_loss() == Recovery::FAIL) {
     return absl::InvalidArgumentError(

@@ -135,7 +135,8 @@ RecoveryHost::Verdict LaunchCoordinator::Ended(ProcessRole role, absl::string_vi
     return has_failed ? Verdict::kFailure : Verdict::kDone;
   }
   // The others have made a ring without it.
-  if (is_ring_ && !IsInLastWorkerSet(coordinator_.view().worker_set(), role.index)) {
+  if (is_ring_ && coordinator_.view().number() > 0 &&
+      !IsInLastWorkerSet(coordinator_.view().worker_set(), role.index)) {
     return Verdict::kDone;
   }
   // Programs that join no run succeed by themselves.

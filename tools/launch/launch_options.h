@@ -1,6 +1,7 @@
 #ifndef EVENSHARD_TOOLS_LAUNCH_LAUNCH_OPTIONS_H_
 #define EVENSHARD_TOOLS_LAUNCH_LAUNCH_OPTIONS_H_
 
+#include <limits>
 #include <string>
 #include <vector>
 
@@ -8,6 +9,9 @@ namespace evenshard {
 
 // What the command line of launch says.
 struct LaunchOptions {
+  // Of a flag with a number.
+  static constexpr int kNotGiven = std::numeric_limits<int>::min();
+
   std::string config;
   std::vector<std::string> overrides;
   std::string save;
@@ -16,8 +20,8 @@ struct LaunchOptions {
   std::string trace;
   std::string name;
   std::string log_dir;
-  int stdin_rank = -1;    // -1: nobody has it
-  int max_restarts = -1;  // -1: not given
+  int stdin_rank = kNotGiven;
+  int max_restarts = kNotGiven;
   bool resume = false;
   std::string ps;
   std::string worker;

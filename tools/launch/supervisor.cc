@@ -84,7 +84,8 @@ class Supervisor {
   };
 
   void Add(const ProcessSpec& spec, Kind kind);
-  void Start(Child* child);
+  absl::Status Start(Child* child);
+  void StartAgain(Child* child);
   bool WillRestart(const Child& child) const;
   void StartDue();
   bool Settling() const { return settled_ != absl::InfiniteFuture(); }
@@ -166,25 +167,39 @@ int Supervisor::Run() {
 void Supervisor::Add(const ProcessSpec& spec, Kind kind) {
   if (ending_) return;
   children_.push_back({&spec, kind, {}, output_->AddSource(spec.label)});
-  Start(&children_.back());
+  const absl::Status started = Start(&children_.back());
+  if (started.ok()) return;
+  Say(std::string(started.message()));
+  Fail(1, absl::StrCat("the run failed: ", started.message()));
+  BeginEnd(SIGTERM);
 }
 
-void Supervisor::Start(Child* child) {
+absl::Status Supervisor::Start(Child* child) {
   const ProcessSpec& spec = *child->spec;
   child->restart_at = absl::InfiniteFuture();
+  child->restarts.Started(clock_.Now());
   if (spec.role.has_value()) run_.recovery->Started(*spec.role);
   const absl::StatusOr<ChildProcess> process =
       StartChild(spec.command, spec.environment, spec.terminal_columns, spec.has_console);
-  if (process.ok()) {
-    child->process = *process;
-    child->running = true;
-    child->restarts.Started(clock_.Now());
-    return;
+  if (!process.ok()) {
+    return absl::Status(process.status().code(),
+                        absl::StrCat(spec.label, ": ", process.status().message()));
   }
-  const std::string failure = absl::StrCat(spec.label, ": ", process.status().message());
-  Say(failure);
-  Fail(1, absl::StrCat("the run failed: ", failure));
-  BeginEnd(SIGTERM);
+  child->process = *process;
+  child->running = true;
+  return absl::OkStatus();
+}
+
+// What keeps a process from being started may pass, such as a lack of memory.
+void Supervisor::StartAgain(Child* child) {
+  const absl::Status started = Start(child);
+  if (started.ok()) return;
+  child->restart_at = child->restarts.Ended(clock_.Now());
+  if (child->restart_at != absl::InfiniteFuture()) {
+    return Say(absl::StrCat(started.message(), "; trying again"));
+  }
+  if (child->kind == Kind::kService) services_failed_ = true;
+  FailRun(1, std::string(started.message()), absl::InfinitePast());
 }
 
 bool Supervisor::WillRestart(const Child& child) const {
@@ -193,7 +208,7 @@ bool Supervisor::WillRestart(const Child& child) const {
 
 void Supervisor::StartDue() {
   for (Child& child : children_) {
-    if (WillRestart(child) && clock_.Now() >= child.restart_at) Start(&child);
+    if (WillRestart(child) && clock_.Now() >= child.restart_at) StartAgain(&child);
     if (child.running && clock_.Now() >= child.kill_at) kill(-child.process.pid, SIGKILL);
   }
 }

@@ -3,10 +3,12 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <catch2/catch.hpp>
 #include <cstdlib>
 #include <filesystem>
 #include <string>
+#include <thread>
 
 #include "tests/testing/scratch_folder.h"
 
@@ -48,6 +50,34 @@ TEST_CASE("a run is found by its name, or as the latest, until it is over") {
     CHECK(FindLocalRun("mine")->config == "/a/config");
   }
   CHECK(absl::IsNotFound(FindLocalRun("").status()));
+}
+
+TEST_CASE("a name is free although somebody looks whether its run is over") {
+  const Place place;
+  std::atomic<bool> looks = true;
+  std::thread looker([&] {
+    while (looks) FindLocalRun("").IgnoreError();
+  });
+  int taken = 0;
+  for (int i = 0; i < 1000; ++i) taken += LocalRunEntry::Write({"mine", "/a/config", {}}).ok();
+  looks = false;
+  looker.join();
+  CHECK(taken == 1000);
+}
+
+TEST_CASE("a run is found although another one of its name ends when it begins") {
+  const Place place;
+  std::atomic<int> lost = 0;
+  const auto begin_and_end = [&] {
+    for (int i = 0; i < 1000; ++i) {
+      const auto entry = LocalRunEntry::Write({"mine", "/a/config", {}});
+      if (entry.ok() && !FindLocalRun("mine").ok()) ++lost;
+    }
+  };
+  std::thread other(begin_and_end);
+  begin_and_end();
+  other.join();
+  CHECK(lost == 0);
 }
 
 TEST_CASE("a folder in which others could name runs is refused") {

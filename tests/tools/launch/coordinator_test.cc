@@ -144,6 +144,25 @@ TEST_CASE("a worker that ends well before any has been heard of is not needed") 
   CHECK(coordinator->Ended(kWorker, "ended", false, true) == RecoveryHost::Verdict::kDone);
 }
 
+TEST_CASE("a worker of a ring that fails before there is a view is started again") {
+  const FakeClock clock;
+  ClusterConfig config = OneShard();
+  config.clear_shard();
+  config.set_topology(ClusterConfig::RING);
+  config.set_workers(2);
+  config.mutable_recovery()->clear_checkpoint();
+  auto coordinator = CoordinatorServer::Start(
+      ViewCoordinator::SettingsOf(config, 0),
+      [](bool) -> absl::StatusOr<std::optional<ViewCoordinator::Checkpoint>> {
+        return std::nullopt;
+      },
+      &clock);
+  REQUIRE(coordinator.ok());
+  (*coordinator)->Started(kWorker);
+  CHECK((*coordinator)->Ended(kWorker, "failed with exit code 127", false, false) ==
+        RecoveryHost::Verdict::kRestart);
+}
+
 TEST_CASE("a process that does not belong to the run is told so") {
   const RealClock clock;
   const auto coordinator = StartCoordinator(&clock);

@@ -28,7 +28,9 @@ class RecoveryRun {
 
   const ScratchFolder folder;
 
-  int Run() {
+  int Run() { return Start().Wait(); }
+
+  Program& Start() {
     const std::string config =
         folder.Write("config", absl::StrCat(R"pb(
                                               model { builtin: "mnist_mlp" }
@@ -44,8 +46,7 @@ class RecoveryRun {
     std::vector<std::string> command = {"tools/launch/launch", "--config=" + config,
                                         Script("ps", ps), Script("worker", worker)};
     command.insert(command.end(), flags.begin(), flags.end());
-    program_.emplace(command);
-    return program_->Wait();
+    return program_.emplace(command);
   }
 
   const std::string& output() const { return program_->output(); }
@@ -114,6 +115,28 @@ TEST_CASE("a process that fails again and again ends the run") {
   INFO(run.output());
   CHECK(run.Says("[launch] the run failed: worker "));
   CHECK(run.Says("failed with exit code 3, as did each of its last 5 starts within 10s\n"));
+}
+
+TEST_CASE("a program that cannot be started again at once is tried again") {
+  RecoveryRun run;
+  run.worker =
+      R"sh([[ $index = 1 && $start = 1 ]] && { await_start worker0 1; mv worker away; exit 3; }
+await_start worker1 2; await_ready)sh";
+  Program& launch = run.Start();
+  launch.WaitFor("worker: No such file or directory; trying again\n");
+  SECTION("and the run goes on") {
+    std::filesystem::rename(run.folder.Path("away"), run.folder.Path("worker"));
+    CHECK(launch.Wait() == 0);
+    CHECK(
+        run.output().ends_with("[launch] the run succeeded; it survived 1 death: worker 1 (1x)\n"));
+  }
+  SECTION("until it has failed often") {
+    CHECK(launch.Wait() == 1);
+    INFO(run.output());
+    CHECK(run.Says("[launch] worker 1: cannot start "));
+    CHECK(run.Says("No such file or directory; ending the others\n"));
+    CHECK(run.Says("[launch] the run failed: worker 1: cannot start "));
+  }
 }
 
 TEST_CASE("wrong usage or a wrong config is not tried again") {

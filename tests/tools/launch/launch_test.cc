@@ -161,6 +161,17 @@ TEST_CASE("a config that can be read only once is refused") {
   CHECK(Contains(launch, "is a pipe, which can be read once"));
 }
 
+TEST_CASE("numbers below 0 are refused") {
+  ScriptedRun run;
+  const auto& [flag, allowed] =
+      GENERATE(std::pair("--stdin=-1", "--stdin: is -1, allowed: 0 to 2"),
+               std::pair("--max_restarts=-1", "--max_restarts: is -1, allowed: 0 or more"));
+  run.flags = {flag};
+  Program& launch = run.Start();
+  CHECK(launch.Wait() == 2);
+  CHECK(Contains(launch, allowed));
+}
+
 TEST_CASE("an override in several lines is refused") {
   ScriptedRun run;
   run.flags = {"--set=optimizer={kind: SGD\nlearning_rate: 0.5}"};
