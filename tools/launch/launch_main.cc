@@ -38,6 +38,7 @@
 #include "spdlog/spdlog.h"
 #include "tools/launch/coordinator.h"
 #include "tools/launch/free_port.h"
+#include "tools/launch/interruptible_output.h"
 #include "tools/launch/labelled_output.h"
 #include "tools/launch/launch_checks.h"
 #include "tools/launch/launch_options.h"
@@ -181,7 +182,7 @@ int Launch(LaunchOptions options) {
     checkpoints = *std::move(opened);
   }
 
-  BlockSupervisedSignals();
+  const sigset_t ending = BlockSupervisedSignals();
   const auto entry = Enter(options);
   if (absl::IsInvalidArgument(entry.status()) || absl::IsAlreadyExists(entry.status())) {
     return PrintError(entry.status(), kUsageError);
@@ -207,10 +208,8 @@ int Launch(LaunchOptions options) {
   }
 
   const int columns = TerminalColumns();
-  LabelledOutput output(columns > 0, [](absl::string_view text) {
-    std::fwrite(text.data(), 1, text.size(), stdout);
-    std::fflush(stdout);
-  });
+  InterruptibleOutput standard_output(STDOUT_FILENO, ending);
+  LabelledOutput output(columns > 0, [&](absl::string_view text) { standard_output.Write(text); });
   if (!options.log_dir.empty()) {
     if (status = output.KeepIn(options.log_dir); !status.ok()) return PrintError(status, kFailure);
   }

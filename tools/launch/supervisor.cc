@@ -524,7 +524,11 @@ void Supervisor::Say(const std::string& message) {
 
 }  // namespace
 
-void BlockSupervisedSignals() { BlockSignals(); }
+sigset_t BlockSupervisedSignals() {
+  sigset_t signals = BlockSignals();
+  sigdelset(&signals, SIGCHLD);
+  return signals;
+}
 
 int Supervise(const SupervisedRun& run, LabelledOutput* output) {
   return Supervisor(run, output).Run();

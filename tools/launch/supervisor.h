@@ -1,6 +1,8 @@
 #ifndef EVENSHARD_TOOLS_LAUNCH_SUPERVISOR_H_
 #define EVENSHARD_TOOLS_LAUNCH_SUPERVISOR_H_
 
+#include <signal.h>
+
 #include <functional>
 #include <optional>
 #include <string>
@@ -57,8 +59,8 @@ struct SupervisedRun {
 inline constexpr int kFollowerExit = 75;
 
 // Blocks the signals that Supervise takes over, so that threads started from now on do not get
-// them. REQUIRES: as Supervise.
-void BlockSupervisedSignals();
+// them. Returns those that end the run. REQUIRES: as Supervise.
+sigset_t BlockSupervisedSignals();
 
 // Runs all services and stages to the end. Their output and the supervisor's own messages go to
 // `output`. The last message says whether the run succeeded, or why not.

@@ -9,6 +9,8 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "absl/time/time.h"
 #include "common/process/local_run.h"
 #include "tests/testing/await.h"
 #include "tests/tools/launch/scripted_run.h"
@@ -195,6 +197,31 @@ TEST_CASE("when nobody reads the output any more, the run ends in order") {
   CHECK(Contains(launch, absl::StrCat("code ", 128 + SIGPIPE, "\n")));
   CHECK(std::filesystem::exists(run.folder.Path("told")));
   CHECK(std::filesystem::exists(run.folder.Path("asked-for-save")));
+}
+
+TEST_CASE("a signal ends the run while the reader of the output has stopped") {
+  ScriptedRun run;
+  // It does not read, and ends with launch.
+  run.starter = {"bash", "-c",
+                 "( p=$BASHPID; echo \"launch $p.\"; exec \"$@\""
+                 " > >(while kill -0 $p 2>/dev/null; do sleep 0.05; done) ); echo \"code $?.\"",
+                 "bash"};
+  run.worker = "ready; while :; do printf '%01000d\n' 0; echo >>printed; done";
+  Program& launch = run.Start();
+  launch.WaitFor("launch ");
+  launch.WaitFor(".\n");
+  const std::string& output = launch.output();
+  const pid_t pid = std::stoi(output.substr(output.find("launch ") + 7));
+  // When the workers stand still, there is no room in launch's output.
+  const std::string printed = run.folder.Path("printed");
+  AwaitTrue([&] { return std::filesystem::exists(printed); });
+  for (uintmax_t before = 0; before != std::filesystem::file_size(printed);) {
+    before = std::filesystem::file_size(printed);
+    absl::SleepFor(absl::Milliseconds(500));
+  }
+  kill(pid, SIGTERM);
+  CHECK(launch.Wait() == 0);
+  CHECK(Contains(launch, absl::StrCat("code ", 128 + SIGTERM, ".\n")));
 }
 
 TEST_CASE("when launch itself is killed, none of its processes survives") {
