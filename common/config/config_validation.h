@@ -30,7 +30,7 @@ void ValidateInitialParameters(const ModelSpec& model, FieldProblems* problems);
 // The parts for `recovery`, in config_validation_recovery.cc. The second one needs
 // limits.chunk_bytes, which must be set.
 void ValidateRecovery(const ClusterConfig& config, FieldProblems* problems);
-void ValidateCheckpointBuffer(const ClusterConfig& config, FieldProblems* problems);
+void ValidateChunkState(const ClusterConfig& config, FieldProblems* problems);
 
 // The parts for `topology` and `ring`, in config_validation_ring.cc. The second one needs
 // limits.chunk_bytes, which must be set.

@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <limits>
 #include <optional>
 
 #include "absl/strings/escaping.h"
@@ -12,6 +13,9 @@
 
 namespace evenshard {
 namespace {
+
+// What comes with a chunk's state: numbers of each worker.
+constexpr int64_t kStateHeaderBytes = 1024 * 1024;
 
 void ValidateCheckpoint(const ClusterConfig& config, FieldProblems* problems) {
   const Recovery::Checkpoint& checkpoint = config.recovery().checkpoint();
@@ -109,13 +113,24 @@ void ValidateRecovery(const ClusterConfig& config, FieldProblems* problems) {
   if (config.recovery().has_etcd()) ValidateEtcd(config, problems);
 }
 
-void ValidateCheckpointBuffer(const ClusterConfig& config, FieldProblems* problems) {
-  if (!config.recovery().has_checkpoint()) return;
-  const int64_t chunk = config.limits().chunk_bytes() * (1 + StateArrays(config));
-  const int64_t bytes = config.recovery().checkpoint().buffer_bytes();
-  problems->Require(bytes >= chunk, "recovery.checkpoint.buffer_bytes", bytes,
-                    absl::StrCat("at least a chunk with its optimizer state, ", chunk),
-                    {"limits.chunk_bytes", "optimizer"});
+void ValidateChunkState(const ClusterConfig& config, FieldProblems* problems) {
+  const int64_t chunk = config.limits().chunk_bytes();
+  const int64_t arrays = 1 + StateArrays(config);
+  if (config.recovery().has_checkpoint()) {
+    const int64_t bytes = config.recovery().checkpoint().buffer_bytes();
+    problems->Require(bytes >= chunk * arrays, "recovery.checkpoint.buffer_bytes", bytes,
+                      absl::StrCat("at least a chunk with its optimizer state, ", chunk * arrays),
+                      {"limits.chunk_bytes", "optimizer"});
+  }
+  if (config.recovery().replicas() > 0) {
+    // A replica is filled by a message for each chunk, and gRPC has none that is longer.
+    constexpr int64_t kLongest = std::numeric_limits<int>::max() - kStateHeaderBytes;
+    const int64_t in_message = arrays + SentArrays(config);
+    problems->Require(chunk * in_message <= kLongest, "limits.chunk_bytes", chunk,
+                      absl::StrCat("at most ", kLongest / in_message, " with recovery.replicas: a ",
+                                   "chunk has ", in_message, " arrays with its optimizer state"),
+                      {"recovery.replicas", "optimizer"});
+  }
 }
 
 }  // namespace evenshard

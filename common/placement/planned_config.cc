@@ -162,7 +162,7 @@ absl::Status PlannedConfig::Complete() {
     if (choice.ok()) {
       SetChunkLimits(choice->chunk_bytes, proto_.mutable_limits());
       ValidateHeldBytes(proto_.limits(), &problems);
-      ValidateCheckpointBuffer(proto_, &problems);
+      ValidateChunkState(proto_, &problems);
     } else {
       AddPlanProblem(choice.status().message(), &problems);
     }

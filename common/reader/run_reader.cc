@@ -64,9 +64,9 @@ struct RunReader::Attempt {
 
   std::vector<absl::StatusOr<std::string>> addresses = {};
   // The present one.
-  absl::Time began = {};
-  bool is_ahead = false;   // its iteration is later than it need be
-  bool was_early = false;  // nothing of that came within kLongestAhead
+  absl::Time reached = absl::InfiniteFuture();  // when all shards had answered
+  bool is_ahead = false;                        // its iteration is later than it need be
+  bool was_early = false;                       // nothing of that came within kLongestAhead
 
   absl::Time unreachable = {};  // since when shards could not be reached
   absl::Duration pause = kFirstPause;
@@ -90,7 +90,7 @@ absl::StatusOr<int64_t> RunReader::Pull(
                   .unreachable = now,
                   .margin = margin_ / 2};
   while (true) {
-    attempt.began = clock_.Now();
+    attempt.reached = absl::InfiniteFuture();
     attempt.is_ahead = attempt.was_early = false;
     const absl::Status tried = TryOnce(attempt);
     if (options_.stop.stop_requested()) return absl::CancelledError("interrupted");
@@ -109,6 +109,7 @@ absl::StatusOr<int64_t> RunReader::Pull(
 
 absl::Status RunReader::TryOnce(Attempt& attempt) {
   ASSIGN_OR_RETURN(const std::vector<ShardStats> stats, AskShards(attempt));
+  attempt.reached = clock_.Now();
   ASSIGN_OR_RETURN(const uint64_t k, Choose(stats, attempt));
   RETURN_IF_ERROR(attempt.begin());
   RETURN_IF_ERROR(Receive(k, attempt));
@@ -279,7 +280,7 @@ absl::Status RunReader::AfterFailure(const absl::Status& failure, Attempt& attem
     return absl::OkStatus();
   }
   const bool is_unreachable = absl::IsUnavailable(failure) || absl::IsCancelled(failure);
-  if (!is_unreachable || now - attempt.began > kSettled) attempt.unreachable = now;
+  if (!is_unreachable || now - attempt.reached > kSettled) attempt.unreachable = now;
   if (is_unreachable) {
     const absl::Duration patience = options_.patience.value_or(
         absl::Seconds(has_reached_all_ ? limits.exchange_seconds() : limits.startup_seconds()));

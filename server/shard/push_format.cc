@@ -14,6 +14,7 @@ namespace {
 
 // Far from where the sum of weights, or a gradient times its own, would leave the range of float32.
 constexpr float kLargestWeight = 1e6f;
+constexpr float kSmallestWeight = 1e-9f;  // its inverse is a factor of the update
 
 // How many arrays a chunk's state has: see StoredChunk::arrays.
 uint32_t ArraysOf(const PlannedConfig& config, const Tensor& tensor) {
@@ -99,10 +100,10 @@ absl::Status CheckFormat(const PlannedConfig& config, const Gradient& gradient,
         absl::StrCat("worker ", header.worker, " pushed chunk ", chunk.id,
                      " with `absent` and `skip`; allowed: one of them"));
   }
-  if (!(header.weight > 0 && header.weight <= kLargestWeight)) {
-    return absl::InvalidArgumentError(absl::StrCat("worker ", header.worker, " pushed chunk ",
-                                                   chunk.id, " with weight ", header.weight,
-                                                   "; allowed: above 0, at most ", kLargestWeight));
+  if (!(header.weight >= kSmallestWeight && header.weight <= kLargestWeight)) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("worker ", header.worker, " pushed chunk ", chunk.id, " with weight ",
+                     header.weight, "; allowed: ", kSmallestWeight, " to ", kLargestWeight));
   }
   if (header.hyperparameters != Hyperparameters()) {
     const absl::Status status =

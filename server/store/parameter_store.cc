@@ -48,7 +48,9 @@ absl::Status StoredChunk::AddSquares(const SquareRule& rule, float scale, int64_
                                      SquareSum* squares) const {
   CountedTime time(&counters_->aggregate_nanoseconds);
   if (rule.Add(sum_, info_.size, scale, squares)) return absl::OkStatus();
-  return OutOfRange("the sum of the gradients", FindNonFinite(sum_, info_.size), iteration);
+  // All may be finite, and their squares not.
+  const int64_t bad = std::max<int64_t>(0, FindNonFinite(sum_, info_.size));
+  return OutOfRange("the sum of the gradients", bad, iteration);
 }
 
 absl::Status StoredChunk::ApplySum(float scale, const UpdateRate& rate) {
@@ -149,7 +151,8 @@ int64_t StoredChunk::Rounded(const UpdateRate& rate, absl::FunctionRef<int64_t()
   before.assign(parameters_.begin(), parameters_.end());
   const int64_t bad = update();
   rounding_->Round(before, clock_.version, parameters_);
-  return bad;
+  // A change may be larger than the encoding can say, although what it leads to is finite.
+  return bad < 0 && must_be_finite_ ? FindNonFinite(parameters_.data(), info_.size) : bad;
 }
 
 void StoredChunk::CountUpdate(const UpdateRate& rate) {

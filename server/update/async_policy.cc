@@ -34,7 +34,7 @@ AsyncPolicy::AsyncPolicy(const PlannedConfig& config, ParameterStore* store,
   }
   const auto view = std::make_shared<const PolicyView>();
   for (StoredChunk& chunk : store->chunks()) {
-    History& history = histories_.emplace_back(&chunk);
+    History& history = histories_.emplace_back(&chunk, config.workers());
     absl::MutexLock lock(&chunk.mutex);
     history.view = view;
     chunk.mutable_clock().next_iteration.resize(config.workers());
@@ -56,7 +56,9 @@ absl::Status AsyncPolicy::Push(int index, WorkerSession& session, Gradient gradi
     const uint64_t next = chunk.clock().next_iteration[header.worker];
     if (header.iteration < next) {
       CountPush(PushOutcome::kRepeated, chunk, gradient, session, counters_);
-    } else if (const uint64_t last = bound_.has_value() ? kMaxIteration : next + kMaxGap;
+    } else if (const uint64_t last = bound_.has_value() || !history.has_pushed[header.worker]
+                                         ? kMaxIteration
+                                         : next + kMaxGap;
                header.iteration > last) {
       return WrongIteration(
           chunk, header,
@@ -75,6 +77,7 @@ absl::Status AsyncPolicy::Push(int index, WorkerSession& session, Gradient gradi
       }
       CountPush(OutcomeOf(header), chunk, gradient, session, counters_);
       RETURN_IF_ERROR(Apply(index, history, std::move(gradient)));
+      history.has_pushed[header.worker] = true;
     }
     Answer(history, header, std::move(sink), released);
     Release(history, released);

@@ -55,11 +55,12 @@ class AsyncPolicy final : public UpdatePolicy {
   };
 
   struct History {
-    explicit History(StoredChunk* chunk) : chunk(chunk) {}
+    History(StoredChunk* chunk, int workers) : chunk(chunk), has_pushed(workers) {}
 
     StoredChunk* const chunk;
     // The view whose pushes are taken; null after Abandon.
     std::shared_ptr<const PolicyView> view ABSL_GUARDED_BY(chunk->mutex);
+    std::vector<bool> has_pushed ABSL_GUARDED_BY(chunk->mutex);  // by rank, since the shard is here
     std::vector<Waiting> waiting ABSL_GUARDED_BY(chunk->mutex);  // at most one of each rank
     UnconfirmedReplies unconfirmed ABSL_GUARDED_BY(chunk->mutex);
   };

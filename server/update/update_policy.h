@@ -58,6 +58,8 @@ class UpdatePolicy {
 
   // How far an iteration may be ahead of the one that ASYNC expects. Gaps are short: a restarted
   // worker leaves out the iterations that its predecessor has pushed to some of the chunks only.
+  // They are not where a run goes on from a checkpoint, which has each chunk as it was when it was
+  // written: the first push of a worker since then may have any distance.
   static constexpr uint64_t kMaxGap = 1000;
   // The last iteration of SSP, which adds the staleness to it.
   static constexpr uint64_t kMaxIteration = uint64_t{1} << 62;

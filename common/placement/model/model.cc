@@ -148,6 +148,11 @@ class ModelBuilder {
                                                      "\", allowed: 1 to ", kMaxNameLength,
                                                      " bytes without control characters"));
     }
+    if (name == "__metadata__") {
+      return absl::InvalidArgumentError(
+          "the name is \"__metadata__\", which is no tensor's in a file of safetensors, allowed: "
+          "another name");
+    }
     if (!names_.insert(name).second) {
       return absl::InvalidArgumentError(
           absl::StrCat("the name \"", name, "\" is taken by an earlier tensor"));

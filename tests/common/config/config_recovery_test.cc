@@ -77,6 +77,19 @@ TEST_CASE("the buffer of checkpoints holds a chunk with the optimizer's state") 
         "state, 3072");
 }
 
+TEST_CASE("a message that fills a replica holds a chunk with the optimizer's state") {
+  const Overrides each = {"recovery={replicas: 1}", "update={policy: ASYNC}",
+                          "optimizer={kind: MOMENTUM momentum: 0.9}",
+                          "limits={chunk_bytes: 67108864 held_bytes: 67108864}"};
+  Overrides few = each;
+  few.push_back("workers=2");
+  Valid(kConfig, few);
+  CHECK(
+      ErrorAfter(each, "workers=64") ==
+      "limits.chunk_bytes: is 67108864, allowed: at most 33021870 with recovery.replicas: a chunk "
+      "has 65 arrays with its optimizer state");
+}
+
 TEST_CASE("there are as many replicas as there are processes for them") {
   CHECK(ErrorOfOverride("recovery.replicas=2") == "recovery.replicas: is 2, allowed: 0 to 1");
   CHECK(ErrorOfOverride("recovery.replicas=-1") == "recovery.replicas: is -1, allowed: 0 to 1");

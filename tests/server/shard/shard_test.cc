@@ -168,6 +168,17 @@ TEST_CASE_METHOD(ShardFixture, "a failed run keeps no gradient and no stream of 
   CHECK(!Push(0, 0, {1, 1, 1, 1}).ok());
 }
 
+TEST_CASE_METHOD(ShardFixture, "a weight whose inverse would leave float32 is refused") {
+  Start(1, {"update.policy=ASYNC"});
+  for (const float weight : {0.0f, 1e-39f, 2e6f, std::numeric_limits<float>::quiet_NaN()}) {
+    GradientHeader header = Header(0, 0);
+    header.weight = weight;
+    const absl::Status refused = Push(header, {0, 0, 0, 0});
+    CHECK(absl::IsInvalidArgument(refused));
+    CHECK_THAT(Message(refused), Contains("allowed: 1e-09 to 1e+06"));
+  }
+}
+
 TEST_CASE_METHOD(ShardFixture, "a push that is refused does not move the rank's next iteration") {
   Start(2, {"update.policy=ASYNC"});
   REQUIRE(Push(0, 0, {1, 1, 1, 1}).ok());

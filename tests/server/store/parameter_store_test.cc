@@ -11,7 +11,7 @@
 namespace evenshard {
 namespace {
 
-PlannedConfig MakeConfig(const std::string& optimizer) {
+PlannedConfig MakeConfig(const std::string& optimizer, std::vector<std::string> overrides = {}) {
   constexpr char kText[] = R"(
     model {
       input { channels: 2 height: 3 width: 3 }
@@ -25,8 +25,8 @@ PlannedConfig MakeConfig(const std::string& optimizer) {
     training { iterations: 1 }
     compute { backend: EMULATED }
   )";
-  absl::StatusOr<PlannedConfig> config =
-      PlannedConfig::Parse(kText, "test.textproto", {"optimizer={" + optimizer + "}"});
+  overrides.push_back("optimizer={" + optimizer + "}");
+  absl::StatusOr<PlannedConfig> config = PlannedConfig::Parse(kText, "test.textproto", overrides);
   INFO(config.status().ToString());
   REQUIRE(config.ok());
   return *std::move(config);
@@ -66,6 +66,22 @@ TEST_CASE("a tensor is updated by the rule that counts for it, at the schedule's
                        {"norm/running_mean", 8 - 2.0f},
                        {"norm/running_var", 8 - 2.0f},
                    });
+}
+
+TEST_CASE("an update that its encoding cannot say ends the run") {
+  const PlannedConfig config =
+      MakeConfig("learning_rate: 1", {"update.policy=SYNC", "exchange.update_encoding=INT8"});
+  auto store = ParameterStore::Create(config, 0);
+  REQUIRE(store.ok());
+  StoredChunk& chunk = (*store)->chunks().back();
+  absl::MutexLock lock(&chunk.mutex);
+  std::fill_n(chunk.mutable_array(0).begin(), chunk.info().size, 0.0f);
+  std::vector<float> gradient(chunk.info().size, 1.0f);
+  gradient[1] = 2e38f;  // finite, as is what it leads to; but beyond the scale of a group
+  const Segments data = {
+      {reinterpret_cast<const char*>(gradient.data()), gradient.size() * sizeof(float)}};
+  const absl::Status status = chunk.ApplyGradient(data, FLOAT32, /*scale=*/1, {.iteration = 1});
+  CHECK(absl::IsOutOfRange(status));
 }
 
 TEST_CASE("tensors with a rule have the state of the optimizer's kind") {

@@ -165,6 +165,13 @@ TEST_CASE_METHOD(ShardFixture, "ASYNC refuses an iteration that is far ahead") {
   REQUIRE(Push(0, 1005, {1, 0, 0, 0}, 2).ok());
 }
 
+TEST_CASE_METHOD(ShardFixture, "ASYNC goes on where a checkpoint has other chunks further on") {
+  Start(2, {"update.policy=ASYNC"});
+  REQUIRE(Push(1, 1500, {1, 0, 0, 0}).ok());
+  RequireNear(Applied(), {1, 0, 0, 0});
+  CHECK(absl::IsFailedPrecondition(Push(1, 3000, {9, 9, 9, 9}, 1)));
+}
+
 TEST_CASE_METHOD(ShardFixture, "the largest iteration is not taken for the one before 0") {
   const std::string policy = GENERATE("SYNC", "ASYNC", "SSP staleness: 1");
   Start(1, {"update={policy: " + policy + "}"});

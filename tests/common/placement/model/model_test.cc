@@ -347,6 +347,12 @@ TEST_CASE("an encoding of gradients is no type of a parameter") {
                              "BFLOAT16"));
 }
 
+TEST_CASE("a tensor has a name that a file of safetensors can have") {
+  const auto model =
+      Model::Create(Spec("from_workers { tensor { name: \"__metadata__\" shape: [3] } }"));
+  CHECK_THAT(model.status().ToString(), Catch::Contains("is no tensor's in a file of safetensors"));
+}
+
 TEST_CASE("what is no parameter has no type of 16 bits") {
   const absl::StatusOr<Model> model = Model::Create(
       Spec("from_workers { tensor { name: \"a\" shape: [3] role: BUFFER type: BFLOAT16 } }"));
