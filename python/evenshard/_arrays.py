@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import importlib
 import math
+from collections.abc import Mapping
 from typing import NamedTuple
 
 from evenshard import errors
@@ -65,6 +66,21 @@ def of(array, what: str, *, writable: bool = False) -> Floats:
         _refuse(what, "read-only", "an array that can be written to, such as a copy")
     _check_size(what, view.shape)
     return Floats(view.cast("B"), tuple(view.shape), array)
+
+
+def check_apart(arrays: Mapping[str, Floats], what: str) -> None:
+    """Errors: TensorError if two of the arrays have memory in common."""
+    places = []
+    for name, floats in arrays.items():
+        if (begin := floats.address()) is not None:
+            places.append((begin, begin + len(floats.bytes), name))
+    places.sort()
+    for (_, end, first), (begin, _, second) in zip(places, places[1:]):
+        if begin < end:
+            _refuse(
+                f'{what}["{second}"]', f'on the memory of {what}["{first}"]',
+                "memory of its own for each name",
+            )
 
 
 def as_array(memory: ctypes.Array, shape: tuple):

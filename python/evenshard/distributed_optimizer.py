@@ -223,12 +223,16 @@ class DistributedOptimizer(OfTheScript):
                     " optimizer.synchronize() after backward(), before scaler.unscale_() and"
                     " scaler.step()"
                 )
-            scaled = _grad_scaler.state_of(self, options.get("grad_scaler"))
+            is_infinite, scale = _grad_scaler.state_of(self, options.get("grad_scaler"))
+            # unscale_() may have looked before synchronize(), at this worker's gradients. The mean
+            # is the same in all workers.
+            is_infinite = is_infinite or (scale is None and not self._is_finite())
+            scaled = is_infinite, scale
         if not self._is_synchronized:
             self._synchronize()
+        self._step_scaled(*(scaled or (False, None)))
         self._is_synchronized = False
         self._exchanged.clear()
-        self._step_scaled(*(scaled or (False, None)))
         self._exchange.registered.stepped()
         return loss
 
@@ -246,6 +250,10 @@ class DistributedOptimizer(OfTheScript):
         self._synchronizes = True
         if not (self._is_synchronized and self._has_exchanged()):
             self._synchronize()
+
+    def _is_finite(self):
+        gradients = [self._tensors[i].tensor.grad for i in self._trained]
+        return all(bool(torch.isfinite(g).all()) for g in gradients if g is not None)
 
     def _has_exchanged(self):
         return all(
@@ -281,8 +289,13 @@ class DistributedOptimizer(OfTheScript):
         the others. What backward() has pushed already, under BACKWARD, counts in it.
 
         step: as that of join(). Errors: FailedPrecondition without it, if the script has called
-        synchronize()."""
+        synchronize(); with it too, if the gradients have been exchanged and not stepped by."""
         self._check_function(step)
+        if self._is_synchronized and self._has_exchanged():
+            raise errors.FailedPrecondition(
+                "abandon(): the gradients of this iteration have been exchanged, and the others step"
+                " by their mean; allowed: step(), or abandon() before synchronize() and step()"
+            )
         if step is None and self._synchronizes:
             raise errors.FailedPrecondition(
                 "abandon(): this script calls synchronize(), and what it does between that and"

@@ -261,6 +261,9 @@ class Optimizer(Training, torch.optim.Optimizer):
         BACKWARD and FULL, counts: the mean of such a parameter includes it."""
         self._give_up()
         self._forget_pass()
+        if self._reads is not None:
+            with self._exchange.threads.lock:
+                self._reads.wait_for_moved()
 
     def synchronize(self) -> None:
         """Waits until all parameters that are under way have come."""

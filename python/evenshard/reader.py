@@ -46,20 +46,25 @@ class Snapshot(Mapping):
 
     def load_into(self, model: Any) -> None:
         """Copies the tensors into a PyTorch model: its parameters, and the running statistics of
-        batch normalisations, by their names in model.state_dict(). The model may be on any device.
+        batch normalisations, by their names. The model may be on any device but meta.
 
         Errors: TensorError, one line for each tensor that the model does not have, that has another
-        shape there, or that the snapshot lacks although the model would train it. Then nothing is
-        copied.
+        shape there, or that the snapshot lacks although it is a parameter, frozen or not, or a
+        running statistic. Then nothing is copied.
         """
         # PyTorch takes seconds to load.
         torch = importlib.import_module("torch")
-        trained = importlib.import_module("evenshard._torch.model").trained_names(model)
-        targets = model.state_dict()
-        problems = [f"{name}: is not in the snapshot" for name in trained if name not in self]
+        tensors = importlib.import_module("evenshard._torch.model")
+        targets = tensors.tensors_by_name(model)
+        problems = [
+            f"{name}: is not in the snapshot"
+            for name in tensors.needed_names(model) if name not in self
+        ]
         for name, shape in self._shapes.items():
             if name not in targets:
                 problems.append(f"{name}: is not in the model")
+            elif targets[name].is_meta:
+                problems.append(f"{name}: is on the device meta; allowed: to_empty() before")
             elif tuple(targets[name].shape) != shape:
                 problems.append(
                     f"{name}: is of shape {tuple(targets[name].shape)} in the model, allowed:"
@@ -167,6 +172,7 @@ class Reader:
         """
         owned = self._owned()  # which keeps it, if another thread calls close() meanwhile
         targets = {name: self._target(name, array) for name, array in (out or {}).items()}
+        _arrays.check_apart(targets, "out")
         if newer_than is not None and newer_than < 0:
             raise errors.InvalidArgument(
                 f"newer_than: is {newer_than}, allowed: an iteration, at least 0, or None"

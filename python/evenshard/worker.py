@@ -68,6 +68,7 @@ class Worker:
             name: _arrays.of(array, f'tensors["{name}"]', writable=True)
             for name, array in (tensors or {}).items()
         }
+        _arrays.check_apart(initial, "tensors")
         statistics = set(running_statistics)
         _check_names(statistics - set(initial), "running_statistics: has", "the names in tensors")
         self._handle = Handle(
@@ -280,11 +281,13 @@ class Worker:
 
     def _targets(self, out):
         """Checks `out` before anything is sent."""
-        return {
+        targets = {
             name: self._floats(array, f'out["{name}"]', name, writable=True)
             for name, array in (out or {}).items()
             if self._number(name) >= 0
         }
+        _arrays.check_apart(targets, "out")
+        return targets
 
     def _give(self, targets):
         for name, floats in targets.items():

@@ -579,6 +579,14 @@ def synchronizing_in_join(script):
         optimizer.synchronize()
 
 
+def abandoning_what_has_been_exchanged(script):
+    model = _mlp()
+    optimizer = _distributed(script, _sgd(model.parameters()), model)
+    _loss(script, model, 0).backward()
+    optimizer.synchronize()
+    optimizer.abandon(step=optimizer.step)
+
+
 def _abandoning(after):
     """Where the script synchronizes, `after` it has given a batch up or before."""
     def abandoning_and_synchronizing(script):
@@ -665,6 +673,40 @@ def _infinite(script):
     return model.state_dict()
 
 
+def _unscaled_before_synchronizing(script):
+    """GradScaler.unscale_() has looked at this worker's gradients only."""
+    model = _mlp()
+    optimizer = _distributed(script, _sgd(model.parameters()), model)
+    for step in range(_STEPS):
+        optimizer.zero_grad()
+        loss = _loss(script, model, step)
+        (loss * float("inf") if step == 2 and 0 in script.ranks else loss).backward()
+        finite = all(bool(torch.isfinite(p.grad).all()) for p in model.parameters())
+        _synchronize(script, optimizer)
+        if script.is_worker:
+            optimizer.grad_scale, optimizer.found_inf = None, torch.tensor(float(not finite))
+            optimizer.step()
+            del optimizer.grad_scale, optimizer.found_inf
+        elif finite:
+            optimizer.step()
+    return model.state_dict()
+
+
+def _after_a_copy_that_is_refused(script):
+    model = _mlp()
+    optimizer = _distributed(script, _sgd(model.parameters()), model)
+    try:
+        copy.deepcopy(optimizer)
+        assert not script.is_worker
+    except evenshard.FailedPrecondition:
+        pass
+    for step in range(_STEPS):
+        optimizer.zero_grad()
+        _loss(script, model, step).backward()
+        optimizer.step()
+    return model.state_dict()
+
+
 @unittest.skipIf(torch is None, "PyTorch is not installed: DistributedOptimizer")
 class DistributedTest(unittest.TestCase):
     schemes = _SCHEMES
@@ -717,6 +759,7 @@ class DistributedTest(unittest.TestCase):
             (synchronizing_in_join, r"synchronize\(\): .*join\(step=FUNCTION\)"),
             (_abandoning(after=True), r"synchronize\(\): .*abandon\(step=FUNCTION\)"),
             (_abandoning(after=False), r"abandon\(\): .*abandon\(step=FUNCTION\)"),
+            (abandoning_what_has_been_exchanged, r"abandon\(\): .* have been exchanged"),
             (a_schedule_in_join, "the options of the optimizers are not the same.*join"),
         ):
             for schedule in _SCHEDULES:
@@ -728,6 +771,10 @@ class DistributedTest(unittest.TestCase):
     def test_what_is_not_finite_reaches_all_workers(self):
         for schedule, workers in itertools.product(_SCHEDULES, self.worker_counts[:2]):
             self.check_right(_infinite, schedule, workers)
+            self.check_right(_unscaled_before_synchronizing, schedule, workers)
+
+    def test_a_copy_that_is_refused_leaves_the_original(self):
+        self.check_right(_after_a_copy_that_is_refused, "BACKWARD")
 
     def test_a_batch_that_is_given_up(self):
         for schedule in _SCHEDULES:

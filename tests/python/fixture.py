@@ -109,6 +109,11 @@ class Cluster(contextlib.AbstractContextManager):
                 stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT,
             )
 
+    def stop(self):
+        """Has the shards stand still, as on a host that answers no more, until the end."""
+        for process in self._processes:
+            process.send_signal(signal.SIGSTOP)
+
     def log(self):
         if not self._processes:
             return ""
@@ -118,6 +123,7 @@ class Cluster(contextlib.AbstractContextManager):
     def __exit__(self, *exception):
         for process in self._processes:
             process.terminate()
+            process.send_signal(signal.SIGCONT)
         for process in self._processes:
             try:
                 process.wait(PATIENCE_SECONDS)

@@ -228,9 +228,26 @@ class TrainingTest(unittest.TestCase):
         snapshot = evenshard.Snapshot(
             4, {"0.weight": numpy.ones((4, 3), numpy.float32)}, {"0.weight": (4, 3)}
         )
-        with self.assertRaises(evenshard.TensorError) as caught:
-            snapshot.load_into(torch.nn.Sequential(torch.nn.Linear(3, 4)))
-        self.assertEqual(str(caught.exception), "0.bias: is not in the snapshot")
+        more = torch.nn.Sequential(torch.nn.Linear(3, 4))
+        for model in (more, more.requires_grad_(False)):
+            with self.assertRaises(evenshard.TensorError) as caught:
+                snapshot.load_into(model)
+            self.assertEqual(str(caught.exception), "0.bias: is not in the snapshot")
+
+    @_needs_torch
+    def test_load_into_the_model_itself(self):
+        class OnAnotherDevice(torch.nn.Linear):
+            def state_dict(self, *arguments, **options):
+                return {k: v.clone() for k, v in super().state_dict(*arguments, **options).items()}
+
+        snapshot = evenshard.Snapshot(
+            4, {"weight": numpy.ones((4, 3), numpy.float32)}, {"weight": (4, 3)}
+        )
+        model = OnAnotherDevice(3, 4, bias=False)
+        snapshot.load_into(model)
+        self.assertTrue(torch.equal(model.weight, torch.ones(4, 3)))
+        with self.assertRaisesRegex(evenshard.TensorError, "weight: is on the device meta"):
+            snapshot.load_into(torch.nn.Linear(3, 4, bias=False, device="meta"))
 
 
 def _model(seed):
@@ -379,6 +396,29 @@ class WaitingTest(unittest.TestCase):
             fixture.until(lambda: os.path.exists(cluster.path + ".read"))
         end = reader.outcome()
         workers[0].kill()
+        self.assertEqual(end.kind, "Unavailable", end.trace)
+
+    def test_shards_that_stand_still(self):
+        """What does not answer is given up as what is gone."""
+        def work(rank):
+            with evenshard.Worker(tensors={"net.w": _floats(1)}) as worker:
+                worker.push_pull({"net.w": _floats(1)})
+                time.sleep(fixture.PATIENCE_SECONDS)
+
+        def read(path):
+            with evenshard.Reader(path) as reader:
+                reader.pull()
+                with open(path + ".read", "w", encoding="utf-8"):
+                    pass
+                reader.pull(newer_than=50)
+
+        with fixture.Cluster(1, workers=1, rule=_RULE, exchange_seconds=2) as cluster:
+            workers = fixture.start_workers(cluster, work, workers=1)
+            reader = fixture.Process(read, cluster.path)
+            fixture.until(lambda: os.path.exists(cluster.path + ".read"))
+            cluster.stop()
+            end = reader.outcome()
+            workers[0].kill()
         self.assertEqual(end.kind, "Unavailable", end.trace)
 
 

@@ -192,6 +192,13 @@ class RefusalTest(unittest.TestCase):
     def test_another_type(self):
         self.refused(array.array("d", [1]), 'tensors["w"]: is float64 of shape (1,)', "float32")
 
+    def test_one_memory_under_two_names(self):
+        w = _floats(1, 2, 3)
+        with self.assertRaisesRegex(
+            evenshard.TensorError, r'tensors\["b"\]: is on the memory of tensors\["a"\], allowed'
+        ):
+            evenshard.Worker(_NO_SHARD, {"a": w, "b": memoryview(w)[1:2]}, rank=0)
+
     def test_read_only(self):
         self.refused(memoryview(_floats(1)).toreadonly(), 'tensors["w"]: is read-only')
 
@@ -258,6 +265,8 @@ class RefusalTest(unittest.TestCase):
                 refused(worker.push_pull, {"a": _floats(1), "b": _floats(1)})
                 refused(worker.push_pull, {"a": _floats(1), "b": _floats(1), "c": _floats(1)})
                 refused(worker.push_pull, out={"c": _floats(1)})
+                both = _floats(1, 2)
+                refused(worker.push_pull, out={"a": both, "b": memoryview(both)[:1]})
                 refused(worker.push_pull, learning_rates={"a": 1.0})
                 refused(worker.push, "c")
                 refused(worker.push, "a")
@@ -277,7 +286,8 @@ class RefusalTest(unittest.TestCase):
             self.assertNotIn("failed", cluster.log())
         for part, text in zip(
             ("gradients: lacks b", 'gradients["a"]: is of shape (1,), allowed: (2,)',
-             "gradients: has c", "there is no tensor c; allowed: a, b", "learning_rates: lacks b",
+             "gradients: has c", "there is no tensor c; allowed: a, b",
+             'is on the memory of out[', "learning_rates: lacks b",
              "there is no tensor c", "no iteration has begun", "b has been pushed",
              "the worker is closed"), texts,
         ):

@@ -23,7 +23,7 @@ class KeptParameters:
         self._empty = empty_tensors(model)
 
     def require(self, kind: str) -> None:
-        """Errors: FailedPrecondition if a parameter that is not trained is in one of these places,
+        """Errors: FailedPrecondition if another parameter is in one of these places,
         or one is nowhere in the model any more, or a tensor that had no elements has some; `kind`
         is the class that trains them. One that has moved, as by torch.nn.utils.prune or
         parametrize, and one of a module that the model has no more are no errors."""
@@ -38,8 +38,14 @@ class KeptParameters:
         in_model: set[int] | None = None
         for name, module, key, parameter in self._places:
             found = _owned(module._parameters).get(key)
-            if id(found) in self._trained:
+            if id(found) == parameter:
                 continue
+            if id(found) in self._trained:
+                raise errors.FailedPrecondition(
+                    f"{name}: is another parameter of the model since evenshard.{kind} was made, and"
+                    " what the run has under this name is the one that was here; allowed: tied"
+                    " parameters from the start"
+                )
             if found is None:
                 if in_model is None:
                     in_model = {

@@ -98,13 +98,21 @@ def tensors_of(model: torch.nn.Module, worker: str = "") -> list[ModelTensor]:
     return found
 
 
-def trained_names(model: torch.nn.Module) -> list[str]:
-    """Returns the names of the parameters and statistics that tensors_of would exchange, whatever
-    their types."""
-    found = {}
+def tensors_by_name(model: torch.nn.Module) -> dict[str, torch.Tensor]:
+    """Returns all parameters and persistent buffers themselves, under each of their names."""
+    return {
+        f"{path}.{name}" if path else name: tensor
+        for path, module in model.named_modules(remove_duplicate=False)
+        for name, tensor, _ in _own(module)
+    }
+
+
+def needed_names(model: torch.nn.Module) -> list[str]:
+    """Returns a name of each parameter, frozen or not, and of each running statistic."""
+    found: dict[int, str] = {}
     for path, module in model.named_modules():
         for name, tensor, role in _own(module):
-            if role != _library.BUFFER:
+            if role != _library.BUFFER or isinstance(tensor, torch.nn.Parameter):
                 found.setdefault(id(tensor), f"{path}.{name}" if path else name)
     return list(found.values())
 
@@ -182,6 +190,9 @@ def _problems(item):
 
 def _problems_of_buffer(tensor):
     """It travels in float32, whatever it is."""
+    if tensor.is_meta:
+        yield "is on the device meta, allowed: one with values; call to_empty()"
+        return
     if tensor.is_complex() or tensor.is_quantized or not is_exact(tensor):
         yield (
             f"is not trained, of {tensor.dtype}, and has values that float32 cannot hold; allowed:"

@@ -60,6 +60,12 @@ class OfTheScript(Training, torch.optim.Optimizer):
         self._has_stepped = True
         return result
 
+    def __setstate__(self, state: Any) -> None:
+        """Errors: FailedPrecondition, since a copy does not train. PyTorch's own would change the
+        class before."""
+        vars(self).update(state)
+        _ = self.defaults  # of what a copy has in place of what trains
+
     @property
     def param_groups(self) -> list[dict]:  # type: ignore[override]
         return self._optimizer.param_groups

@@ -12,7 +12,7 @@ if torch is not None:
     from torch import nn
 
     from evenshard import _library, errors
-    from evenshard._torch.unchanged import same
+    from evenshard._torch.unchanged import checksum, same
     from evenshard._torch.worker_state import WorkerState
 
     class _Factored(torch.optim.Optimizer):
@@ -126,6 +126,12 @@ class WorkerStateTest(unittest.TestCase):
         taken.add(other_wrapped)
         taken.begin()
         return model, given, other, other_given
+
+    def test_a_checksum_is_of_values_and_of_their_order(self):
+        values = torch.randn(1000)
+        self.assertEqual(checksum(values), checksum(values.clone()))
+        for changed in (values.flip(0), values.roll(1), values * -1):
+            self.assertNotEqual(checksum(values), checksum(changed))
 
     def test_both_go_on_alike_to_the_bit(self):
         for kind in ("SGD", "Adam", "Adagrad", "RMSprop", "NAdam", "Factored"):
