@@ -26,8 +26,8 @@ _TOLERANCE = 0.05
 
 def execute(kind, experiment, one, programs, images, folder, on_tick):
     """Trains once and returns the result, see is_result; its times are not dilated, but for
-    run_seconds. `images` are the experiment's TestImages. Files go to `folder`. `on_tick` is called about once a second. Raises RunError, HostError,
-    NetworkError."""
+    run_seconds. `images` are the experiment's TestImages. Files go to `folder`. `on_tick` is called
+    about once a second. Raises RunError, HostError, NetworkError."""
     os.makedirs(folder, exist_ok=True)
     wiring = experiment.wiring(one)
     dilation = experiment.proto.time_dilation

@@ -293,8 +293,8 @@ class DistributedOptimizer(OfTheScript):
         self._check_function(step)
         if self._is_synchronized and self._has_exchanged():
             raise errors.FailedPrecondition(
-                "abandon(): the gradients of this iteration have been exchanged, and the others step"
-                " by their mean; allowed: step(), or abandon() before synchronize() and step()"
+                "abandon(): the gradients of this iteration have been exchanged, and the others"
+                " step by their mean; allowed: step(), or abandon() before synchronize() and step()"
             )
         if step is None and self._synchronizes:
             raise errors.FailedPrecondition(

@@ -42,8 +42,8 @@ class KeptParameters:
                 continue
             if id(found) in self._trained:
                 raise errors.FailedPrecondition(
-                    f"{name}: is another parameter of the model since evenshard.{kind} was made, and"
-                    " what the run has under this name is the one that was here; allowed: tied"
+                    f"{name}: is another parameter of the model since evenshard.{kind} was made,"
+                    " and what the run has under this name is the one that was here; allowed: tied"
                     " parameters from the start"
                 )
             if found is None:

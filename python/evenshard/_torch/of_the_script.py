@@ -63,7 +63,7 @@ class OfTheScript(Training, torch.optim.Optimizer):
     def __setstate__(self, state: Any) -> None:
         """Errors: FailedPrecondition, since a copy does not train. PyTorch's own would change the
         class before."""
-        vars(self).update(state)
+        self.__dict__.update(state)
         _ = self.defaults  # of what a copy has in place of what trains
 
     @property

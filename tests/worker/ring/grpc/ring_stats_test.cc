@@ -77,9 +77,9 @@ TEST_CASE("each worker says how far it is, what it has moved, and who is in the 
 
 // Whether the worker tells its successor that it waits.
 bool Waits(const TestRing& ring, int rank) {
-  const auto stub = Ring::NewStub(CreateChannel(ring.config().proto().ring().address(rank),
-                                                ring.config().proto(),
-                                                {.role = Role::kWorker, .index = rank}));
+  const auto stub =
+      Ring::NewStub(CreateChannel(ring.config().proto().ring().address(rank), ring.config().proto(),
+                                  {.role = Role::kWorker, .index = rank}));
   grpc::ClientContext context;
   context.set_deadline(absl::ToChronoTime(absl::Now() + absl::Seconds(20)));
   RingState state;
