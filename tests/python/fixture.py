@@ -120,7 +120,8 @@ class Cluster(contextlib.AbstractContextManager):
         with open(self._log, encoding="utf-8", errors="replace") as file:
             return file.read()
 
-    def __exit__(self, *exception):
+    def end(self):
+        """Ends the shards."""
         for process in self._processes:
             process.terminate()
             process.send_signal(signal.SIGCONT)
@@ -130,6 +131,9 @@ class Cluster(contextlib.AbstractContextManager):
             finally:
                 process.kill()
                 process.wait()
+
+    def __exit__(self, *exception):
+        self.end()
         self._scratch.cleanup()
 
 

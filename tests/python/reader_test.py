@@ -376,8 +376,8 @@ class WaitingTest(unittest.TestCase):
         self.assertIn("the run has failed", end.error)
         self.assertIn("bad data", end.error)
 
-    def test_shards_that_end(self):
-        """Without views a reader gives up what it cannot reach after limits.exchange_seconds."""
+    def end_of_a_reader(self, lose):
+        """What a reader ends with that waits when `lose` makes a cluster's shards unreachable."""
         def work(rank):
             with evenshard.Worker(tensors={"net.w": _floats(1)}) as worker:
                 worker.push_pull({"net.w": _floats(1)})
@@ -394,32 +394,17 @@ class WaitingTest(unittest.TestCase):
             workers = fixture.start_workers(cluster, work, workers=1)
             reader = fixture.Process(read, cluster.path)
             fixture.until(lambda: os.path.exists(cluster.path + ".read"))
-        end = reader.outcome()
-        workers[0].kill()
-        self.assertEqual(end.kind, "Unavailable", end.trace)
-
-    def test_shards_that_stand_still(self):
-        """What does not answer is given up as what is gone."""
-        def work(rank):
-            with evenshard.Worker(tensors={"net.w": _floats(1)}) as worker:
-                worker.push_pull({"net.w": _floats(1)})
-                time.sleep(fixture.PATIENCE_SECONDS)
-
-        def read(path):
-            with evenshard.Reader(path) as reader:
-                reader.pull()
-                with open(path + ".read", "w", encoding="utf-8"):
-                    pass
-                reader.pull(newer_than=50)
-
-        with fixture.Cluster(1, workers=1, rule=_RULE, exchange_seconds=2) as cluster:
-            workers = fixture.start_workers(cluster, work, workers=1)
-            reader = fixture.Process(read, cluster.path)
-            fixture.until(lambda: os.path.exists(cluster.path + ".read"))
-            cluster.stop()
+            lose(cluster)
             end = reader.outcome()
             workers[0].kill()
-        self.assertEqual(end.kind, "Unavailable", end.trace)
+        return end
+
+    def test_shards_that_are_lost(self):
+        """Without views a reader gives up what it cannot reach after limits.exchange_seconds."""
+        for lose in (fixture.Cluster.end, fixture.Cluster.stop):
+            with self.subTest(lose.__name__):
+                end = self.end_of_a_reader(lose)
+                self.assertEqual(end.kind, "Unavailable", end.trace)
 
 
 if __name__ == "__main__":
