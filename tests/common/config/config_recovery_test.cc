@@ -86,8 +86,9 @@ TEST_CASE("a message that fills a replica holds a chunk with the optimizer's sta
   Valid(kConfig, few);
   CHECK(
       ErrorAfter(each, "workers=64") ==
-      "limits.chunk_bytes: is 67108864, allowed: at most 33021870 with recovery.replicas: a chunk "
-      "has 65 arrays with its optimizer state");
+      "--set limits={chunk_bytes: 67108864 held_bytes: 67108864}: limits.chunk_bytes: is 67108864, "
+      "allowed: at most 33022078 with recovery.replicas: a chunk has 65 arrays with its optimizer "
+      "state");
 }
 
 TEST_CASE("there are as many replicas as there are processes for them") {
