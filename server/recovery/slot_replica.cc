@@ -109,9 +109,8 @@ absl::Status SlotReplica::CheckSender(uint64_t view, uint64_t primary_incarnatio
       "the sender of view ", view, " is not the primary of slot ", slot_, " in view ", own_view));
 }
 
-absl::Status SlotReplica::CheckChange(const StoredChunk& stored, const ReplicaChunk& header,
+absl::Status SlotReplica::CheckChange(const Chunk& chunk, const ReplicaChunk& header,
                                       const Segments& data) const {
-  const Chunk& chunk = stored.info();
   const bool is_async = !config_.is_synchronous();
   if (header.has_worker() != is_async ||
       header.worker() >= static_cast<uint32_t>(config_.workers())) {
@@ -126,7 +125,7 @@ absl::Status SlotReplica::CheckChange(const StoredChunk& stored, const ReplicaCh
   }
   const size_t bytes = SegmentsSize(data);
   const size_t expected = EncodedBytes(header.encoding(), chunk.size);
-  const int arrays = stored.arrays();
+  const int arrays = 1 + StateArrays(config_.proto());
   if (header.assigned() >= static_cast<uint32_t>(arrays)) {
     return absl::InvalidArgumentError(absl::StrCat("a change of chunk ", chunk.id,
                                                    " assigns array ", header.assigned(),
@@ -164,7 +163,7 @@ absl::StatusOr<ReplicaReceipt> SlotReplica::Take(uint64_t view, uint64_t primary
   RETURN_IF_ERROR(fatal(norms.status()));
   RETURN_IF_ERROR(fatal(CheckAgreed(header, config_.workers())));
   if (!header.is_state()) {
-    RETURN_IF_ERROR(fatal(CheckChange(chunk, header, data)));
+    RETURN_IF_ERROR(fatal(CheckChange(chunk.info(), header, data)));
   }
   {
     absl::MutexLock lock(&chunk.mutex);

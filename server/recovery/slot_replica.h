@@ -56,7 +56,7 @@ class SlotReplica {
   };
 
   absl::Status CheckSender(uint64_t view, uint64_t primary_incarnation, uint64_t own_view) const;
-  absl::Status CheckChange(const StoredChunk& stored, const ReplicaChunk& header,
+  absl::Status CheckChange(const Chunk& chunk, const ReplicaChunk& header,
                            const Segments& data) const;
   absl::Status TakeState(StoredChunk& chunk, Place& place, const ReplicaChunk& header,
                          const Segments& data, std::vector<double> norms)
