@@ -223,11 +223,11 @@ class DistributedOptimizer(OfTheScript):
                     " optimizer.synchronize() after backward(), before scaler.unscale_() and"
                     " scaler.step()"
                 )
-            is_infinite, scale = _grad_scaler.state_of(self, options.get("grad_scaler"))
+            scaled = _grad_scaler.state_of(self, options.get("grad_scaler"))
             # unscale_() may have looked before synchronize(), at this worker's gradients. The mean
             # is the same in all workers.
-            is_infinite = is_infinite or (scale is None and not self._is_finite())
-            scaled = is_infinite, scale
+            if scaled is not None and scaled[1] is None:
+                scaled = scaled[0] or not self._is_finite(), None
         if not self._is_synchronized:
             self._synchronize()
         self._step_scaled(*(scaled or (False, None)))

@@ -9,7 +9,7 @@ namespace evenshard {
 
 // What the command line of launch says.
 struct LaunchOptions {
-  // Of a flag with a number.
+  // A flag with a number has this value where the command line does not have it.
   static constexpr int kNotGiven = std::numeric_limits<int>::min();
 
   std::string config;
