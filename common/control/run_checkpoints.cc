@@ -111,13 +111,15 @@ absl::StatusOr<std::optional<ViewCoordinator::Checkpoint>> RunCheckpoints::FindS
                                    "folder"));
   }
   if (!resumes) return std::nullopt;
-  // An error may pass. Until then, an older checkpoint would lose what need not be lost.
-  const absl::Time until = clock.Now() + absl::Seconds(config.proto().limits().startup_seconds());
+  // An error may pass. Until then, an older checkpoint would lose what need not be lost. The pauses
+  // are counted, too: where nothing may block, as in a simulation, the clock stands still.
+  absl::Duration left = absl::Seconds(config.proto().limits().startup_seconds());
+  const absl::Time until = clock.Now() + left;
   auto newest = FindNewest(folder, /*passes_over_unreadable=*/false);
-  for (bool is_last = false; !newest.ok() && !is_last;) {
+  while (!newest.ok() && left > absl::ZeroDuration()) {
     clock.SleepUntil(clock.Now() + kReadPause, std::stop_token());
-    is_last = clock.Now() >= until;
-    newest = FindNewest(folder, /*passes_over_unreadable=*/is_last);
+    left = std::min(left - kReadPause, until - clock.Now());
+    newest = FindNewest(folder, /*passes_over_unreadable=*/left <= absl::ZeroDuration());
   }
   if (!newest.ok()) return newest;
   if (newest->has_value()) {
