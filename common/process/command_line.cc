@@ -2,8 +2,10 @@
 
 #include <algorithm>
 #include <cmath>
+#include <filesystem>
 #include <iostream>
 #include <set>
+#include <system_error>
 
 #include "absl/algorithm/container.h"
 #include "absl/strings/numbers.h"
@@ -142,6 +144,13 @@ std::string HelpText(absl::string_view usage, absl::Span<const Flag> flags) {
   append("--help", "prints this");
   append("--version", "prints the version");
   return text;
+}
+
+absl::Status CheckReadableAgain(const std::string& path, absl::string_view why) {
+  std::error_code error;
+  if (!std::filesystem::is_fifo(std::filesystem::status(path, error))) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat(
+      "--config: ", path, " is a pipe, which can be read once, and ", why, ", allowed: a file"));
 }
 
 std::optional<int> ParseCommandLine(absl::string_view usage, absl::Span<const Flag> flags, int argc,

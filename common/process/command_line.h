@@ -58,6 +58,9 @@ void PrintVersion();
 // Prints the error's message to standard error and returns `exit_code`.
 int PrintError(const absl::Status& error, int exit_code);
 
+// Refuses a pipe as --config, for a program that reads the config more than once: because `why`.
+absl::Status CheckReadableAgain(const std::string& path, absl::string_view why);
+
 // Parses a program's arguments. Returns an exit code if the program is to end: 0 after printing the
 // help, or for --version alone the version, to standard output; 2 after printing an error to
 // standard error.

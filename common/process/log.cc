@@ -9,6 +9,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
 #include "common/base/text.h"
+#include "common/process/standard_output.h"
 #include "common/security/refusal_log.h"
 #include "spdlog/sinks/stdout_color_sinks.h"
 #include "spdlog/spdlog.h"
@@ -48,7 +49,9 @@ std::optional<int> StartProgram(const std::string& name, absl::string_view usage
                          "warning, error, critical or off",
                  .target = &level,
                  .allowed = allowed});
-  if (const auto code = ParseCommandLine(usage, all, argc, argv)) return code;
+  if (const auto code = ParseCommandLine(usage, all, argc, argv)) {
+    return FlushStandardOutput(name, *code, /*failure=*/1);
+  }
   SetUpLog(name, level);
   return std::nullopt;
 }

@@ -9,6 +9,7 @@ namespace evenshard {
 int FlushStandardOutput(absl::string_view program, int exit_code, int failure) {
   if (std::cout.flush()) return exit_code;
   std::cerr << program << ": cannot write to standard output: " << std::strerror(errno) << "\n";
+  std::cout.clear();  // it is said once
   return failure;
 }
 

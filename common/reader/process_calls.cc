@@ -152,11 +152,12 @@ std::vector<absl::StatusOr<ShardStats>> GetStats(
       &Admin::StubInterface::async_interface::GetStats);
 }
 
-std::vector<absl::StatusOr<RingStats>> GetRingStats(const Config& config, absl::Duration timeout) {
+std::vector<absl::StatusOr<RingStats>> GetRingStats(const Config& config, absl::Duration timeout,
+                                                    const std::stop_token& stop) {
   const auto& addresses = config.proto().ring().address();
   return CallAll<Ring, RingStatsRequest, RingStats>(
       config, Role::kWorker, {addresses.begin(), addresses.end()},
-      std::vector<RingStatsRequest>(addresses.size()), timeout, {},
+      std::vector<RingStatsRequest>(addresses.size()), timeout, stop,
       &Ring::StubInterface::async_interface::GetStats);
 }
 

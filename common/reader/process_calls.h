@@ -47,7 +47,8 @@ std::vector<absl::StatusOr<ShardStats>> GetStats(
     absl::Duration timeout, const std::stop_token& stop = {});
 
 // Asks all workers of a ring for their statistics, by rank.
-std::vector<absl::StatusOr<RingStats>> GetRingStats(const Config& config, absl::Duration timeout);
+std::vector<absl::StatusOr<RingStats>> GetRingStats(const Config& config, absl::Duration timeout,
+                                                    const std::stop_token& stop = {});
 
 // Returns the config with a model: that of model.from_workers comes from the run, if the config
 // does not have it. Errors: UNAVAILABLE if no process of the run knows the model, with the field

@@ -135,21 +135,11 @@ absl::StatusOr<LocalRunEntry> Enter(LaunchOptions& options) {
   }
 }
 
-// Every process of the run reads the config, also one that is started again.
-absl::Status CheckReadableAgain(const std::string& path) {
-  std::error_code error;
-  const std::filesystem::file_status status = std::filesystem::status(path, error);
-  if (!std::filesystem::is_fifo(status)) return absl::OkStatus();
-  return absl::InvalidArgumentError(
-      absl::StrCat("--config: ", path,
-                   " is a pipe, which can be read once, and every process of "
-                   "the run reads the config, allowed: a file"));
-}
-
 int Launch(LaunchOptions options) {
-  if (const absl::Status readable = CheckReadableAgain(options.config); !readable.ok()) {
-    return PrintError(readable, kUsageError);
-  }
+  // Also one that is started again.
+  const absl::Status readable =
+      CheckReadableAgain(options.config, "every process of the run reads the config");
+  if (!readable.ok()) return PrintError(readable, kUsageError);
   absl::StatusOr<PlannedConfig> config = LoadConfig(options);
   absl::Status status = config.status();
   if (status.ok()) status = CheckLaunch(options, *config);

@@ -39,22 +39,25 @@ void PrintUsage(std::ostream& out) {
   out << "\nExit code: 0 all went well, 1 something failed, 2 wrong usage or config.\n";
 }
 
+int Flushed(int code) {
+  return evenshard::FlushStandardOutput("psctl", code, evenshard::kPsctlFailure);
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
   const absl::string_view name = argc > 1 ? argv[1] : "";
   for (const Verb& verb : kVerbs) {
     if (name != verb.name) continue;
-    const int code = verb.run(argc - 1, argv + 1);
-    return evenshard::FlushStandardOutput("psctl", code, evenshard::kPsctlFailure);
+    return Flushed(verb.run(argc - 1, argv + 1));
   }
   if (name == "--help" || name == "-h") {
     PrintUsage(std::cout);
-    return evenshard::kPsctlOk;
+    return Flushed(evenshard::kPsctlOk);
   }
   if (name == "--version") {
     evenshard::PrintVersion();
-    return evenshard::kPsctlOk;
+    return Flushed(evenshard::kPsctlOk);
   }
   if (!name.empty()) std::cerr << "psctl: unknown verb \"" << name << "\"\n";
   PrintUsage(std::cerr);

@@ -11,6 +11,7 @@
 #include "absl/strings/str_replace.h"
 #include "absl/strings/str_split.h"
 #include "common/base/status_macros.h"
+#include "common/process/command_line.h"
 
 namespace evenshard {
 namespace {
@@ -20,6 +21,8 @@ constexpr int kMaxWorkers = 1024;
 // With more shards, the queues between workers and shards would not fit into memory.
 constexpr int kMaxShards = 1024;
 constexpr int kMaxTimelineBins = 100000;
+// Each worker's log of more would not fit into memory.
+constexpr int kMaxIterations = 100000;
 
 // Returns the override of the field `shard` that gives the config `count` shards. Those that it
 // does not have are as fast as the fastest that it has.
@@ -98,6 +101,8 @@ absl::Status SetEach(const std::string& flag, const std::string& what,
 }  // namespace
 
 absl::StatusOr<PlannedConfig> LoadConfig(const SimulateOptions& options) {
+  RETURN_IF_ERROR(CheckReadableAgain(
+      options.config, "what --workers and --shards change is looked up before it is loaded"));
   std::vector<std::string> overrides = options.overrides;
   std::vector<std::pair<std::string, std::string>> spellings;
   const auto load = [&] {
@@ -177,11 +182,13 @@ absl::Status CheckSlowWorkers(const SimulateOptions& options, const PlannedConfi
 
 absl::Status CheckSimulation(const SimulationOptions& simulation, const PlannedConfig& config,
                              bool json) {
-  for (const auto& [flag, value] : {std::pair("iterations", simulation.iterations),
-                                    std::pair("representatives", simulation.representatives)}) {
-    if (value >= 1) continue;
-    return absl::InvalidArgumentError(
-        absl::StrCat("--", flag, ": is ", value, ", allowed: at least 1"));
+  if (simulation.iterations < 1 || simulation.iterations > kMaxIterations) {
+    return absl::InvalidArgumentError(absl::StrCat("--iterations: is ", simulation.iterations,
+                                                   ", allowed: 1 to ", kMaxIterations));
+  }
+  if (simulation.representatives < 1) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "--representatives: is ", simulation.representatives, ", allowed: at least 1"));
   }
   const int bins = simulation.timeline_bins;
   if (bins < 0 || bins > kMaxTimelineBins) {

@@ -80,6 +80,14 @@ TEST_CASE("psctl fails with the reason if its result cannot be written") {
   CHECK(full.Wait() == 1);
   CHECK(full.output() == "psctl: cannot write to standard output: No space left on device\n");
 
+  for (const std::string arguments : {"--help", "--version", "plan --help"}) {
+    Program explained({"/bin/sh", "-c", absl::StrCat(kPsctl, " ", arguments, " >/dev/full")});
+    CAPTURE(arguments);
+    CHECK(explained.Wait() == 1);
+    CHECK(explained.output() ==
+          "psctl: cannot write to standard output: No space left on device\n");
+  }
+
   FakeShard shard;  // what repeats ends too
   const std::string running = WriteConfig(folder, {shard.address()});
   Program watch(
@@ -206,6 +214,24 @@ TEST_CASE("psctl stats --watch repeats its report, with rates, until SIGINT") {
   }
 }
 
+TEST_CASE("psctl stats --watch ends at once although a shard does not answer") {
+  const ScratchFolder folder;
+  Program silent(
+      {"/usr/bin/env", "python3", "-u", "-c",
+       "import socket, time; s = socket.socket(); s.bind(('127.0.0.1', 0)); s.listen();"
+       " print(s.getsockname()[1], 'is open'); s.accept(); print('asked'); time.sleep(1000)"});
+  silent.WaitFor(" is open");
+  const std::string address =
+      absl::StrCat("127.0.0.1:", silent.output().substr(0, silent.output().find(' ')));
+  // More than a test may take.
+  Program watch({kPsctl, "stats", "--config=" + WriteConfig(folder, {address}), "--watch",
+                 "--timeout=100000"});
+  silent.WaitFor("asked");
+  kill(watch.pid(), SIGTERM);
+  CHECK(watch.Wait() == 1);
+  CHECK(watch.output().empty());
+}
+
 TEST_CASE("psctl shutdown ends every shard and names those it cannot reach") {
   FakeShard first;
   FakeShard last;
@@ -270,12 +296,26 @@ TEST_CASE("psctl save fails with the reason and leaves no file if a shard is dow
 
 TEST_CASE("a run that no worker has joined yet is a failure, and no wrong usage") {
   const ScratchFolder folder;
-  const std::string config = folder.Write("config", R"pb(
+  std::string text = R"pb(
     model { from_workers {} }
     partition { scheme: STRIPED }
     shard { address: "127.0.0.1:1" }
     workers: 2
-    update { policy: SYNC })pb");
+    update { policy: SYNC })pb";
+  const bool is_secured = GENERATE(false, true);
+  if (is_secured) {
+    absl::StrAppend(&text, R"pb(
+      security {
+        certificate: "keys/{name}.pem"
+        key: "keys/{name}.key"
+        authority: "keys/authority.pem"
+      })pb");
+  }
+  const std::string config = folder.Write("config", text);
+  if (is_secured) {
+    Program keys({kPsctl, "certificates", "--config=" + config, "--out=" + folder.Path("keys")});
+    REQUIRE(keys.Wait() == 0);
+  }
   for (const std::vector<std::string>& verb :
        {std::vector<std::string>{"save", "--out=" + folder.Path("model")}, {"plan"}}) {
     std::vector<std::string> command = {kPsctl};

@@ -1,5 +1,7 @@
 #include "tools/simulate/simulate_options.h"
 
+#include <sys/stat.h>
+
 #include <catch2/catch.hpp>
 #include <cmath>
 
@@ -195,6 +197,15 @@ TEST_CASE("the config gets as many workers and shards as asked for") {
   options.workers.clear();
   options.overrides = {"wrkers=3"};
   CHECK(absl::StrContains(error(), "wrkers: unknown field"));
+}
+
+TEST_CASE("a config that can be read only once is refused") {
+  const ScratchFolder folder;
+  SimulateOptions options;
+  options.config = folder.Path("pipe");
+  REQUIRE(mkfifo(options.config.c_str(), 0600) == 0);
+  CHECK(absl::StrContains(LoadConfig(options).status().message(),
+                          "is a pipe, which can be read once"));
 }
 
 TEST_CASE("added shards are as fast as the others, and both numbers may change at once") {

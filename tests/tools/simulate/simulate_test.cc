@@ -135,7 +135,8 @@ TEST_CASE("simulate refuses impossible arguments and says what is allowed") {
   refused({"--link_gbps=-5"}, "--link_gbps: is \"-5\", allowed: a number above 0");
   refused({"--worker_link_gbps=2:10"}, "--worker_link_gbps: the rank of \"2:10\" does not exist");
   refused({"--slow_worker=1:2"}, "--slow_worker: has no effect, since workers compute nothing");
-  refused({"--iterations=0"}, "--iterations: is 0, allowed: at least 1");
+  refused({"--iterations=0"}, "--iterations: is 0, allowed: 1 to 100000");
+  refused({"--iterations=2000000000"}, "--iterations: is 2000000000, allowed: 1 to 100000");
   refused({"--representatives=0"}, "--representatives: is 0, allowed: at least 1");
   refused({"--timeline=-1", "--format=json"}, "--timeline: is -1, allowed: 1 to 100000");
   refused({"--timeline=5"}, "--timeline: has no effect on the table, allowed: with --format=json");

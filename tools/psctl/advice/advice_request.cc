@@ -99,19 +99,14 @@ absl::StatusOr<AdviceCluster> ReadRequest(const AdviceRequest& request) {
                            .has_file = !request.config.empty()};
   cluster.latency_seconds =
       request.latency_us ? *request.latency_us * 1e-6 : kDefaultLatencySeconds;
-  if (cluster.has_file) {
-    ASSIGN_OR_RETURN(const Config file, Config::Load(request.config, request.overrides));
-    RETURN_IF_ERROR(file.CheckOwnModel());
-    cluster.config = file.proto();
-  } else {
-    cluster.config = ConfigOfModel(request.model, kDefaultWorkers);
-  }
-  // The model, which Config does not look at.
   const absl::StatusOr<PlannedConfig> checked =
       cluster.has_file
           ? PlannedConfig::Load(request.config, request.overrides)
-          : PlannedConfig::Parse(cluster.config.DebugString(), "--model=" + request.model);
+          : PlannedConfig::Parse(ConfigOfModel(request.model, kDefaultWorkers).DebugString(),
+                                 "--model=" + request.model);
   RETURN_IF_ERROR(checked.status());
+  RETURN_IF_ERROR(checked->CheckOwnModel());
+  cluster.config = checked->proto();
 
   ASSIGN_OR_RETURN(const int workers, NumberOf("workers", request.workers, 1, kMostMachines,
                                                cluster.config.workers()));

@@ -96,6 +96,7 @@ class Places {
     if (!has_shard_links_ && (given_.topology() == ClusterConfig::RING || given_.colocated())) {
       fastest_ = given_.worker_link_gbps();
     }
+    others_ = given_.has_worker_link_gbps() ? given_.worker_link_gbps() : fastest_;
   }
 
   Candidate Alone() const {
@@ -188,7 +189,8 @@ class Places {
   double SlowestFrom(int rank) const {
     double slowest = std::numeric_limits<double>::infinity();
     for (int i = rank; i < std::min(given_.shard_size(), given_.workers()); ++i) {
-      slowest = std::min(slowest, given_.shard(i).link_gbps());
+      const ShardAddress& shard = given_.shard(i);
+      slowest = std::min(slowest, shard.has_link_gbps() ? shard.link_gbps() : others_);
     }
     return slowest;
   }
@@ -216,7 +218,6 @@ class Places {
     config->set_colocated(true);
     SetPartition(scheme, config->mutable_partition());
     const bool has_links = given_.colocated() && has_shard_links_;
-    const double others = given_.has_worker_link_gbps() ? given_.worker_link_gbps() : fastest_;
     for (int i = 0; i < shards; ++i) {
       ShardAddress* shard = config->add_shard();
       if (given_.colocated() && i < given_.shard_size()) {
@@ -224,7 +225,7 @@ class Places {
         continue;
       }
       shard->set_address(WorkerAddress(i));
-      if (has_links) shard->set_link_gbps(others);
+      if (has_links) shard->set_link_gbps(others_);
       if (given_.colocated() && fastest_server_ > 0) shard->set_server_gbps(fastest_server_);
     }
     if (!config->has_worker_link_gbps() && fastest_ > 0) config->set_worker_link_gbps(fastest_);
@@ -232,7 +233,7 @@ class Places {
       // The workers that lose their shard keep their links, of which a config tells one rate.
       const double slowest = SlowestFrom(shards);
       config->set_worker_link_gbps(
-          given_.workers() > given_.shard_size() ? std::min(slowest, others) : slowest);
+          given_.workers() > given_.shard_size() ? std::min(slowest, others_) : slowest);
     }
     const std::vector<double> links = ConfiguredRates(*config).worker_link;
     const bool is_measured = config->has_worker_link_gbps() && shards >= kManyShards &&
@@ -246,6 +247,7 @@ class Places {
   const ClusterConfig& given_;
   const ClusterConfig plain_;
   double fastest_ = 0;         // link of the config's shards, or of its workers; 0: not given
+  double others_ = 0;          // link of hosts for which the config has none; 0: not given
   double fastest_server_ = 0;  // of the config's shards; 0: not given
   bool has_shard_links_ = false;
   std::set<std::string> used_;  // addresses of the config

@@ -103,7 +103,7 @@ std::optional<PlannedConfig> Smaller(const Candidate& candidate, const PlannedCo
   const ClusterConfig& given = candidate.config;
   const ClusterRates rates = ConfiguredRates(given);
   if (!given.colocated() || given.shard_size() <= kMostHosts || !AreEqual(rates.worker_link) ||
-      !AreEqual(rates.worker_slowdown)) {
+      !AreEqual(rates.worker_slowdown) || !AreEqual(rates.shard_processing)) {
     return std::nullopt;
   }
   Candidate smaller = candidate;

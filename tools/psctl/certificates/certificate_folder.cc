@@ -31,11 +31,23 @@ absl::Status SystemError(absl::string_view doing, const std::string& path) {
   return absl::ErrnoToStatus(errno, absl::StrCat("cannot ", doing, " ", Printable(path)));
 }
 
-absl::Status WriteFile(const std::string& path, const std::string& text, mode_t mode) {
-  ASSIGN_OR_RETURN(const std::unique_ptr<AtomicFile> file,
+// Returns a file of `text` that is not at its path yet.
+absl::StatusOr<std::unique_ptr<AtomicFile>> Written(const std::string& path,
+                                                    const std::string& text, mode_t mode) {
+  ASSIGN_OR_RETURN(std::unique_ptr<AtomicFile> file,
                    AtomicFile::Create(path, static_cast<int64_t>(text.size()), mode));
   RETURN_IF_ERROR(file->WriteAt(0, text));
-  return file->Commit();
+  return file;
+}
+
+// What can fail does so before one of the two is there: neither is of use without the other.
+absl::Status WritePair(const std::string& key_path, const std::string& certificate_path,
+                       const PemPair& pem) {
+  ASSIGN_OR_RETURN(const auto key, Written(key_path, pem.key, kKeyMode));
+  ASSIGN_OR_RETURN(const auto certificate,
+                   Written(certificate_path, pem.certificate, kCertificateMode));
+  RETURN_IF_ERROR(key->Commit());
+  return certificate->Commit();
 }
 
 // Reads a file, which others may not be able to read if it is secret.
@@ -107,9 +119,8 @@ absl::StatusOr<CertificateFolder::OpenedAuthority> CertificateFolder::OpenAuthor
 absl::StatusOr<Authority> CertificateFolder::MakeAuthority(absl::Time now) const {
   ASSIGN_OR_RETURN(Authority authority, Authority::Make(now));
   ASSIGN_OR_RETURN(const PemPair pem, authority.ToPem());
-  RETURN_IF_ERROR(WriteFile(absl::StrCat(path_, "/", kAuthorityKeyFile), pem.key, kKeyMode));
-  RETURN_IF_ERROR(WriteFile(absl::StrCat(path_, "/", kAuthorityCertificateFile), pem.certificate,
-                            kCertificateMode));
+  RETURN_IF_ERROR(WritePair(absl::StrCat(path_, "/", kAuthorityKeyFile),
+                            absl::StrCat(path_, "/", kAuthorityCertificateFile), pem));
   return authority;
 }
 
@@ -126,8 +137,8 @@ absl::StatusOr<Authority> CertificateFolder::ReadAuthority(absl::Time now) const
 }
 
 absl::Status CertificateFolder::Write(const std::string& name, const PemPair& pem) const {
-  RETURN_IF_ERROR(WriteFile(absl::StrCat(path_, "/", name, ".key"), pem.key, kKeyMode));
-  return WriteFile(absl::StrCat(path_, "/", name, ".pem"), pem.certificate, kCertificateMode);
+  const std::string stem = absl::StrCat(path_, "/", name);
+  return WritePair(absl::StrCat(stem, ".key"), absl::StrCat(stem, ".pem"), pem);
 }
 
 }  // namespace evenshard

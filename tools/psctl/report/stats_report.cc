@@ -1,6 +1,7 @@
 #include "tools/psctl/report/stats_report.h"
 
 #include <algorithm>
+#include <cmath>
 #include <limits>
 #include <map>
 #include <set>
@@ -73,6 +74,13 @@ const ShardStats* Before(const ClusterReport* report, size_t shard, const ShardS
   return same ? &before : nullptr;
 }
 
+// "0.3", or "1,234"
+std::string FormatRate(double per_second) {
+  constexpr double kWhole = 9.95;  // from which on no decimal is needed
+  return per_second < kWhole ? absl::StrFormat("%.1f", per_second)
+                             : FormatCount(std::llround(per_second));
+}
+
 std::string ExchangeTable(const ClusterReport& report, const ClusterReport* earlier) {
   std::vector<std::string> headings = {">shard",   ">pushes", ">repeated", ">skipped",
                                        ">updates", ">pulls",  ">in",       ">out"};
@@ -94,7 +102,7 @@ std::string ExchangeTable(const ClusterReport& report, const ClusterReport* earl
     if (const ShardStats* before = Before(earlier, i, stats)) {
       const double seconds = absl::ToDoubleSeconds(report.time - earlier->time);
       row.insert(row.end(),
-                 {FormatCount((stats.updates() - before->updates()) / seconds),
+                 {FormatRate((stats.updates() - before->updates()) / seconds),
                   absl::StrCat(FormatBytes((stats.bytes_in() - before->bytes_in()) / seconds)),
                   absl::StrCat(FormatBytes((stats.bytes_out() - before->bytes_out()) / seconds))});
     }

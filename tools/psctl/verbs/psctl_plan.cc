@@ -8,6 +8,7 @@
 #include "common/process/command_line.h"
 #include "common/process/log.h"
 #include "common/reader/process_calls.h"
+#include "common/security/tls_files.h"
 #include "tools/psctl/report/plan/plan_json.h"
 #include "tools/psctl/report/plan/plan_text.h"
 #include "tools/psctl/report/ring_report.h"
@@ -41,6 +42,8 @@ int PlanVerb(int argc, const char* const* argv) {
   };
   if (const auto code = StartProgram("psctl", kUsage, flags, argc, argv)) return *code;
 
+  // What the run is asked, for its workers' model, is asked with the operator's certificate.
+  overrides.insert(overrides.begin(), NameOverride({.role = Role::kOperator}));
   std::vector<PlannedConfig> configs;
   for (const std::string& name : names) {
     absl::StatusOr<PlannedConfig> config = LoadWithModel(name, overrides);

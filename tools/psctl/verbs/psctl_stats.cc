@@ -3,7 +3,10 @@
 
 #include <iostream>
 #include <optional>
+#include <stop_token>
 #include <string>
+#include <thread>
+#include <utility>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -48,18 +51,21 @@ constexpr char kUsage[] =
 
 constexpr char kClearTerminal[] = "\033[H\033[2J";
 
-ClusterReport Ask(const Config& config, absl::Duration timeout, const Clock& clock) {
+// `stop` ends what is asked early.
+ClusterReport Ask(const Config& config, absl::Duration timeout, const Clock& clock,
+                  const std::stop_token& stop = {}) {
   ClusterReport report;
   if (config.is_ring()) {
-    std::vector<absl::StatusOr<RingStats>> results = GetRingStats(config, timeout);
+    std::vector<absl::StatusOr<RingStats>> results = GetRingStats(config, timeout, stop);
     report.time = clock.Now();
     for (int rank = 0; rank < config.workers(); ++rank) {
       report.workers.push_back({config.proto().ring().address(rank), std::move(results[rank])});
     }
     return report;
   }
-  const std::vector<absl::StatusOr<std::string>> primaries = PrimaryAddresses(config, timeout);
-  std::vector<absl::StatusOr<ShardStats>> results = GetStats(config, primaries, timeout);
+  const std::vector<absl::StatusOr<std::string>> primaries =
+      PrimaryAddresses(config, timeout, stop);
+  std::vector<absl::StatusOr<ShardStats>> results = GetStats(config, primaries, timeout, stop);
   report.time = clock.Now();
   for (size_t shard = 0; shard < results.size(); ++shard) {
     report.shards.push_back({primaries[shard].value_or(""), std::move(results[shard])});
@@ -67,23 +73,43 @@ ClusterReport Ask(const Config& config, absl::Duration timeout, const Clock& clo
   return report;
 }
 
+// Requests a stop at SIGINT or SIGTERM. Threads that are started before it would get the signals
+// instead.
+class SignalStop {
+ public:
+  SignalStop() {
+    sigemptyset(&signals_);
+    sigaddset(&signals_, SIGINT);
+    sigaddset(&signals_, SIGTERM);
+    sigprocmask(SIG_BLOCK, &signals_, nullptr);
+    waiting_ = std::jthread([this](const std::stop_token& ended) {
+      constexpr timespec kPause = {.tv_sec = 0, .tv_nsec = 50'000'000};
+      while (!ended.stop_requested() && sigtimedwait(&signals_, nullptr, &kPause) <= 0) {
+      }
+      source_.request_stop();
+    });
+  }
+
+  std::stop_token token() const { return source_.get_token(); }
+
+ private:
+  sigset_t signals_;
+  std::stop_source source_;
+  std::jthread waiting_;
+};
+
 // Prints a report every `period` until SIGINT or SIGTERM. Tables have rates from the second report
 // on; JSON is one line for each report.
 int Watch(const Config& config, absl::Duration timeout, absl::Duration period, bool json) {
-  // The signals are blocked here and in all threads started later, so that sigtimedwait() gets
-  // them.
-  sigset_t signals;
-  sigemptyset(&signals);
-  sigaddset(&signals, SIGINT);
-  sigaddset(&signals, SIGTERM);
-  sigprocmask(SIG_BLOCK, &signals, nullptr);
-
+  const SignalStop signals;
+  const std::stop_token stop = signals.token();
   const bool terminal = isatty(STDOUT_FILENO) != 0;
-  const timespec wait = absl::ToTimespec(period);
   const RealClock clock;  // one clock for all reports, since rates need the time between two
   std::optional<ClusterReport> earlier;
   while (true) {
-    ClusterReport report = Ask(config, timeout, clock);
+    ClusterReport report = Ask(config, timeout, clock, stop);
+    // What it was not given the time to ask is not unreachable.
+    if (stop.stop_requested()) break;
     if (json) {
       std::cout << StatsJson(report, /*one_line=*/true) << std::flush;
     } else {
@@ -94,10 +120,9 @@ int Watch(const Config& config, absl::Duration timeout, absl::Duration period, b
     }
     if (!std::cout) return kPsctlFailure;
     earlier = std::move(report);
-    if (sigtimedwait(&signals, nullptr, &wait) > 0) {
-      return earlier->complete() ? kPsctlOk : kPsctlFailure;
-    }
+    if (!clock.SleepUntil(clock.Now() + period, stop)) break;
   }
+  return earlier && earlier->complete() ? kPsctlOk : kPsctlFailure;
 }
 
 absl::Status Write(const std::string& path, const std::string& text) {

@@ -1,7 +1,11 @@
 #include "tools/psctl/advice/advice_request.h"
 
+#include <sys/stat.h>
+
 #include <catch2/catch.hpp>
+#include <fstream>
 #include <string>
+#include <thread>
 
 #include "tests/testing/scratch_folder.h"
 
@@ -71,6 +75,18 @@ TEST_CASE("a config is the cluster, and flags replace what it says") {
   CHECK(replaced.config.shard(1).link_gbps() == 1);
   CHECK(replaced.server_hosts == 0);
   CHECK(MustRead({.config = file, .server_hosts = "7"}).server_hosts == 7);
+}
+
+TEST_CASE("a config may come from a pipe") {
+  const ScratchFolder folder;
+  const std::string pipe = folder.Path("pipe");
+  REQUIRE(mkfifo(pipe.c_str(), 0600) == 0);
+  std::thread writer([&] { std::ofstream(pipe) << kFile; });
+  const absl::StatusOr<AdviceCluster> cluster = ReadRequest({.config = pipe});
+  writer.join();
+  INFO(cluster.status());
+  REQUIRE(cluster.ok());
+  CHECK(cluster->config.workers() == 4);
 }
 
 TEST_CASE("what is wrong or missing is refused, and the error says what is allowed") {

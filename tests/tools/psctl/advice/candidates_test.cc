@@ -132,6 +132,18 @@ TEST_CASE("the hosts of fewer shards keep the links of all") {
   MustPlan(Named(Placements(fewer), "striped on all workers"));
 }
 
+TEST_CASE("a host whose link the config does not tell has that of the others") {
+  AdviceCluster cluster = ClusterOf("update { policy: SYNC } colocated: true", 0);
+  cluster.config.clear_worker_link_gbps();
+  cluster.config.mutable_shard(0)->clear_link_gbps();
+  cluster.config.mutable_shard(0)->set_server_gbps(5);
+  for (const Candidate& candidate : Placements(cluster)) {
+    if (candidate.name == "layer-based on all workers") continue;
+    CAPTURE(candidate.name);
+    CHECK(MustPlan(candidate).proto().worker_link_gbps() == 10);
+  }
+}
+
 TEST_CASE("what limits a shard limits it in every place, and those that are added") {
   AdviceCluster cluster = ClusterOf("update { policy: SYNC }", 4);
   for (ShardAddress& shard : *cluster.config.mutable_shard()) shard.set_server_gbps(3);
@@ -290,6 +302,26 @@ TEST_CASE("a candidate is predicted with its fastest schedule, or says why it is
   const Choice refused = Evaluate(Named(placements, "layer-based on all workers"), 1e-4);
   CHECK_THAT(refused.refused, Catch::StartsWith("shard: "));
   CHECK(refused.images_per_second == 0);
+}
+
+TEST_CASE("a slow shard among many hosts is not left out") {
+  AdviceCluster cluster = ClusterOf("update { policy: SYNC } colocated: true", 0);
+  cluster.config.set_workers(32);
+  cluster.config.mutable_model()->mutable_layer(1)->mutable_linear()->set_out_features(20000);
+  cluster.config.clear_shard();
+  for (int i = 0; i < 32; ++i) {
+    ShardAddress* const shard = cluster.config.add_shard();
+    shard->set_address("ps" + std::to_string(i) + ":1");
+    shard->set_server_gbps(10);
+  }
+  const auto seconds = [&] {
+    return Evaluate(Named(Placements(cluster), "memory-based on all workers"), 1e-4,
+                    Schedules::kFirst)
+        .iteration_seconds;
+  };
+  const double even = seconds();
+  cluster.config.mutable_shard(31)->set_server_gbps(0.5);
+  CHECK(seconds() > 1.5 * even);
 }
 
 TEST_CASE("many equal hosts with shards are predicted as a smaller cluster that takes as long") {

@@ -85,6 +85,16 @@ TEST_CASE("files are replaced, and keys that others could read become private") 
   CHECK(files == std::vector<std::string>{"shard-0.key", "shard-0.pem"});
 }
 
+TEST_CASE("a pair of which one cannot be written stays as it was") {
+  const ScratchFolder scratch;
+  const CertificateFolder folder = Opened(scratch.Path("keys"));
+  scratch.Write("keys/shard-0.key", "the former key");
+  std::filesystem::create_directory(scratch.Path("keys/shard-0.pem"));
+  CHECK(absl::StrContains(folder.Write("shard-0", {"a certificate", "a key"}).message(),
+                          "shard-0.pem"));
+  CHECK(scratch.Read("keys/shard-0.key") == "the former key");
+}
+
 TEST_CASE("an authority that is there stays as it is") {
   const ScratchFolder scratch;
   MakeAuthority(scratch);

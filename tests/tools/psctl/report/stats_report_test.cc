@@ -270,6 +270,8 @@ TEST_CASE("an earlier report gives rates, except across a restart of the shard")
     INFO(text);
     CHECK(absl::StrContains(text, "updates/s     in/s  out/s\n"));
     CHECK(absl::StrContains(text, "      100  1.00 MB    0 B\n"));
+    report.shards[0].stats->set_updates(301);  // one more
+    CHECK(absl::StrContains(StatsText(report, &earlier), "      0.5  1.00 MB    0 B\n"));
   }
   SECTION("restart") {
     report.shards[0].stats->set_incarnation(0x2f);
