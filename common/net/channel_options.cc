@@ -96,7 +96,7 @@ std::shared_ptr<grpc::Channel> CreateBulkChannel(const std::string& address,
     if (fd.ok()) {
       return grpc::CreateCustomInsecureChannelFromFd(address, *fd, arguments);
     }
-    if (absl::IsPermissionDenied(fd.status())) {
+    if (IsUnknownPeer(fd.status())) {
       LogRefusal(fd.status().message());
       credentials = nullptr;  // gRPC would connect to whoever listens
     }

@@ -4,6 +4,7 @@
 #include <sys/file.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
+#include <sys/time.h>
 #include <sys/un.h>
 #include <unistd.h>
 
@@ -25,6 +26,9 @@ namespace {
 constexpr int kSendBufferBytes = 512 << 10;
 
 constexpr absl::Duration kAcceptPause = absl::Milliseconds(10);
+
+// How long a connection waits for room in the queue of a listener that takes none.
+constexpr timeval kLongestQueue = {.tv_sec = 1, .tv_usec = 0};
 
 // A listener holds the lock for microseconds, so a holder that keeps it longer is another program.
 constexpr absl::Duration kLongestLock = absl::Seconds(5);
@@ -205,14 +209,23 @@ absl::Status CheckUnixPeer(absl::string_view address) {
   if (!path.has_value()) return absl::OkStatus();
   const absl::StatusOr<int> fd = ConnectUnix(*path);
   if (fd.ok()) close(*fd);
-  return absl::IsPermissionDenied(fd.status()) ? fd.status() : absl::OkStatus();
+  return IsUnknownPeer(fd.status()) ? fd.status() : absl::OkStatus();
+}
+
+bool IsUnknownPeer(const absl::Status& status) {
+  return absl::IsPermissionDenied(status) || absl::IsDeadlineExceeded(status);
 }
 
 absl::StatusOr<int> ConnectUnix(const std::string& path) {
   sockaddr_un address;
   ASSIGN_OR_RETURN(const int fd, MakeSocket(path, &address));
+  setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &kLongestQueue, sizeof(kLongestQueue));
   if (connect(fd, AsAny(address), sizeof(address)) != 0) {
-    const absl::Status failed = SystemError(errno, "connect to", path);
+    const absl::Status failed =
+        errno == EAGAIN
+            ? absl::DeadlineExceededError(absl::StrCat("the process that listens on ", path,
+                                                       " takes no connection, its queue is full"))
+            : SystemError(errno, "connect to", path);
     close(fd);
     return failed;
   }

@@ -58,13 +58,17 @@ class UnixListeningSocket {
 
 // Whether nobody listens on `address`, or a process of this one's user or of root, where it is that
 // of a unix socket. Before gRPC connects there, which does not look.
-// Errors: PERMISSION_DENIED, which says who listens.
+// Errors: those of IsUnknownPeer.
 absl::Status CheckUnixPeer(absl::string_view address);
 
 // Connects to `path` and returns a file descriptor that is non-blocking, as gRPC requires.
-// Errors: PERMISSION_DENIED if another user than this process's, or root, listens there; the
-// system's.
+// Errors: PERMISSION_DENIED if another user than this process's, or root, listens there, and says
+// who; DEADLINE_EXCEEDED if the listener's queue has had no room for a second; the system's.
 absl::StatusOr<int> ConnectUnix(const std::string& path);
+
+// Whether somebody listens who is not to be spoken to, or of whom ConnectUnix has not learnt who it
+// is.
+bool IsUnknownPeer(const absl::Status& status);
 
 }  // namespace evenshard
 

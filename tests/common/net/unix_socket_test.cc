@@ -211,6 +211,25 @@ TEST_CASE("a listener stops although there is no descriptor for who waits") {
   close(*waiting);
 }
 
+TEST_CASE("a listener that takes no connection is not waited for") {
+  const ScratchFolder folder;
+  const std::string path = folder.Path("socket");
+  const int listener = BoundSocket(path, SOCK_STREAM);
+  REQUIRE(listen(listener, 0) == 0);
+  std::vector<int> queued;
+  absl::StatusOr<int> connected = ConnectUnix(path);
+  for (; connected.ok() && queued.size() < 100; connected = ConnectUnix(path)) {
+    queued.push_back(*connected);
+  }
+  CHECK(absl::IsDeadlineExceeded(connected.status()));
+  CHECK_THAT(std::string(connected.status().message()),
+             Contains(path + " takes no connection, its queue is full"));
+  // Nobody knows who it is.
+  CHECK(IsUnknownPeer(CheckUnixPeer("unix:" + path)));
+  for (const int fd : queued) close(fd);
+  close(listener);
+}
+
 TEST_CASE("another user is neither let in nor spoken to") {
   // What a process of another user comes to.
   const auto as_nobody = [](const std::function<int()>& act) {
