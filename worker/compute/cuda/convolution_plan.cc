@@ -340,8 +340,10 @@ Convolution::Plan ConvolutionPlanner::Fastest(const ConvolutionProblem& problem,
       if (!plan) continue;
       bool runs = true;
       const double seconds = Time([&] {
-        runs = runs && cudnnBackendExecute(device_->cudnn(), plan.get(), pack.get()) ==
-                           CUDNN_STATUS_SUCCESS;
+        if (!runs) return;
+        const cudnnStatus_t status = cudnnBackendExecute(device_->cudnn(), plan.get(), pack.get());
+        if (IsOutOfMemory(status)) Check(status, "trying a convolution");
+        runs = status == CUDNN_STATUS_SUCCESS;
       });
       if (!runs) continue;
       ++timed;

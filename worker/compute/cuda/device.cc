@@ -105,6 +105,9 @@ void CudaDevice::Open() {
   }
   Check(cublasCreate(&cublas_), "starting cuBLAS");
   Check(cublasSetStream(cublas_, compute_), "giving cuBLAS its stream");
+  // Sums are float32, also where a product is made in parts and its result is bfloat16.
+  Check(cublasSetMathMode(cublas_, CUBLAS_MATH_DISALLOW_REDUCED_PRECISION_REDUCTION),
+        "choosing how cuBLAS sums");
   if (options_.workspace_bytes >= kLeastCublasWorkspace) {
     Check(cublasSetWorkspace(cublas_, workspace_, options_.workspace_bytes),
           "giving cuBLAS its workspace");

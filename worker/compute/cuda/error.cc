@@ -58,6 +58,11 @@ void CheckDevice(const char* what) { Check(cudaDeviceSynchronize(), what); }
 
 }  // namespace
 
+bool IsOutOfMemory(cudnnStatus_t result) {
+  return result == CUDNN_STATUS_INTERNAL_ERROR_HOST_ALLOCATION_FAILED ||
+         result == CUDNN_STATUS_INTERNAL_ERROR_DEVICE_ALLOCATION_FAILED;
+}
+
 void Check(cudaError_t result, const char* what) {
   if (result == cudaSuccess) return;
   cudaGetLastError();  // so that a later call does not report it again
@@ -82,8 +87,9 @@ void Check(cudnnStatus_t result, const char* what) {
   CheckDevice(what);
   std::array<char, 512> detail = {};
   cudnnGetLastErrorString(detail.data(), detail.size());
-  throw CudaError(CudaError::Kind::kOther, std::string(what) + ": cuDNN: " +
-                                               cudnnGetErrorString(result) + ": " + detail.data());
+  throw CudaError(
+      IsOutOfMemory(result) ? CudaError::Kind::kMemory : CudaError::Kind::kOther,
+      std::string(what) + ": cuDNN: " + cudnnGetErrorString(result) + ": " + detail.data());
 }
 
 }  // namespace evenshard

@@ -28,6 +28,9 @@ class CudaError : public std::runtime_error {
   Kind kind_;
 };
 
+// Whether cuDNN had not enough memory, which says nothing about what it was asked for.
+bool IsOutOfMemory(cudnnStatus_t result);
+
 // Each throws if `result` is an error. `what` names the failed action in the message.
 void Check(cudaError_t result, const char* what);
 void Check(cublasStatus_t result, const char* what);

@@ -41,7 +41,9 @@ void CudaTransfer::UseBuffers(absl::Span<const float> parameters, absl::Span<flo
   host_parameters_ = parameters;
   host_gradients_ = gradients;
   absl::MutexLock lock(&mutex_);
-  for (Link& link : links_) link.written = 0;
+  for (Link& link : links_) {
+    if (!link.is_complete) link.written = 0;
+  }
 }
 
 void CudaTransfer::Written(int64_t begin, int64_t count) {
@@ -67,25 +69,22 @@ void CudaTransfer::Written(int64_t begin, int64_t count) {
 void CudaTransfer::Upload(int layer, int64_t begin, int64_t count) {
   Link& link = links_[layer];
   const cudaStream_t stream = device_->upload();
-  if (link.written == 0) {
-    timeline_->Begin(Trace::Row::kToDevice, "to the device", layer, stream);
-  }
+  timeline_->Begin(Trace::Row::kToDevice, "to the device", layer, stream);
   Check(cudaMemcpyAsync(parameters_->floats() + begin, host_parameters_.data() + begin,
                         count * sizeof(float), cudaMemcpyHostToDevice, stream),
         "copying parameters to the device");
-  link.written += count;
-  link.complete = link.written == link.elements;
-  if (!link.complete) return;
   link.on_device.Record(stream);
   timeline_->End(Trace::Row::kToDevice, layer, stream);
-  link.written = 0;
+  if (link.is_complete) return;
+  link.written += count;
+  link.is_complete = link.written >= link.elements;
 }
 
 void CudaTransfer::AwaitOnDevice(int layer) {
   absl::MutexLock lock(&mutex_);
   if (failure_.has_value()) throw *failure_;
   const Link& link = links_[layer];
-  if (!link.complete) {
+  if (!link.is_complete) {
     throw CudaError(
         CudaError::Kind::kOther,
         absl::StrCat("the device has ", link.written, " of its ", link.elements, " parameters"));

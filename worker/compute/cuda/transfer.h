@@ -26,8 +26,9 @@ namespace evenshard {
 //                  The copy waits for the work that was queued so far, which computes them.
 //   AwaitOnHost    Blocks until they are there.
 //
-// A layer's parameters must be written completely, part by part, or not at all. Thread-safe to the
-// extent that ComputeBackend requires. Throws CudaError.
+// A layer's parameters must be written completely, part by part, before the first pass. What is not
+// written after that stays on the device as it is: a shard that has not updated a chunk does not
+// send it again. Thread-safe to the extent that ComputeBackend requires. Throws CudaError.
 class CudaTransfer {
  public:
   // The arguments must outlive the transfer.
@@ -47,7 +48,7 @@ class CudaTransfer {
 
   // Does not throw. The next AwaitOnDevice throws the error instead.
   void Written(int64_t begin, int64_t count);
-  // Errors: kOther if a part of the layer has not been written.
+  // Errors: kOther if a part of the layer has never been written.
   void AwaitOnDevice(int layer);
   void Fetch(int layer);
   void AwaitOnHost(int layer);
@@ -58,11 +59,12 @@ class CudaTransfer {
  private:
   // The state of one layer.
   struct Link {
-    // The layer's parameters, and how many of them were written since they were last complete.
+    // The layer's parameters, how many of them were written until the device had them all, and
+    // whether it has.
     int64_t elements = 0;
     int64_t written = 0;
-    bool complete = false;
-    CudaEvent on_device;
+    bool is_complete = false;
+    CudaEvent on_device;  // follows the newest part
     CudaEvent computed;
     CudaEvent on_host;
   };

@@ -132,6 +132,37 @@ TEST_CASE("a layer whose parameters were not written whole is named") {
   CHECK(evaluate().ok());
 }
 
+TEST_CASE("a part of a layer that is written alone replaces that part on the device") {
+  Reset();
+  const TestNet net(kSpec, 4);
+  std::vector<float> parameters(net.parameters.begin(), net.parameters.end());
+  std::vector<float> gradients(parameters.size());
+  const auto make = [&] {
+    auto backend = MakeCudaBackend(net.model, Options());
+    REQUIRE(backend->UseBuffers({.parameters = parameters, .gradients = absl::MakeSpan(gradients)})
+                .ok());
+    backend->ParametersWritten(0, static_cast<int64_t>(parameters.size()));
+    return backend;
+  };
+  const auto loss = [&](CudaBackend& backend) {
+    const auto result = backend.Evaluate(net.All(), parameters);
+    INFO(result.status());
+    REQUIRE(result.ok());
+    return result->loss;
+  };
+  const auto backend = make();
+  const double before = loss(*backend);
+  const Tensor& weight = net.tensor("b/weight");
+  const int64_t half = weight.size / 2;
+  for (int64_t i = 0; i < half; ++i) parameters[weight.offset + i] *= -2;
+  backend->ParametersWritten(weight.offset, half);
+  const double changed = loss(*backend);
+  CHECK(changed != before);
+  CHECK(changed == loss(*make()));
+  // Nothing of it is written again.
+  CHECK(changed == loss(*backend));
+}
+
 TEST_CASE("the error of hooks ends a pass, and the next one is right") {
   Reset();
   const TestNet net(kSpec, 4);

@@ -250,6 +250,21 @@ TEST_CASE("max pooling passes a NaN on, wherever in the window it is") {
   }
 }
 
+TEST_CASE("a score of minus infinity is that of an impossible class") {
+  if (!HasDevice()) return;
+  const Precision precision = GENERATE(Compute::Cuda::FLOAT32, Compute::Cuda::BFLOAT16);
+  TestNet net(R"(input { channels: 1 height: 3 width: 3 }
+                 layer { name: "a" linear { out_features: 3 } })",
+              1);
+  const int64_t bias = net.tensor("a/bias").offset + (net.All().labels[0] + 1) % 3;
+  net.parameters[bias] = -INFINITY;
+  CudaNet cuda(net, OptionsFor(net, precision));
+  CHECK(std::isfinite(cuda.Evaluate(net.All()).loss));
+  const Step step = cuda.Train(net.All());
+  CHECK(std::isfinite(step.result.loss));
+  CHECK(step.gradients[bias] == 0);
+}
+
 // Prefetches the next batch in each pass.
 class PrefetchingHooks : public LayerHooks {
  public:

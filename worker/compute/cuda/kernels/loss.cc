@@ -35,7 +35,8 @@ struct ScorePartBody {
         part.sum *= expf(part.largest - score);
         part.largest = score;
       }
-      part.sum += expf(score - part.largest);
+      // One of minus infinity may be the first.
+      if (score != -INFINITY) part.sum += expf(score - part.largest);
       // Neither is a NaN less than anything, nor is anything less than it.
       if (c != static_cast<uint32_t>(labels[image]) && !(score < labelled)) part.beaten = 1;
     }
