@@ -3,6 +3,7 @@ while. Everything else is tried there by the other tests: EVENSHARD_TEST_DEVICE=
 
 import unittest
 import warnings
+from unittest import mock
 
 from tests.python import fixture
 from tests.python.script import SCHEDULES, loss_of, mlp, outcomes_of, reference_of
@@ -167,6 +168,38 @@ def state_that_comes_back(script):
     return model.state_dict(), [state[i]["exp_avg"] for i in sorted(state)]
 
 
+def state_of_sixteen_bits(script):
+    """What is assigned is float32, and needs more memory than the gradients."""
+    torch.manual_seed(1)
+    layers = [nn.Linear(6, _BROAD), *(nn.Linear(_BROAD, _BROAD) for _ in range(3))]
+    model = nn.Sequential(*layers, nn.Linear(_BROAD, 5)).to(torch.bfloat16)
+    optimizer = script.optimizer(model, lambda p: torch.optim.Adam(p, lr=1e-3, eps=1e-3))
+    for step in range(4):
+        optimizer.zero_grad()
+        inputs, targets = script.batch(step)
+        nn.functional.mse_loss(model(inputs.to(torch.bfloat16)).float(), targets).backward()
+        optimizer.step()
+    optimizer.load_state_dict(optimizer.state_dict())
+    return [value.detach().float().flatten()[:_BROAD] for value in model.parameters()]
+
+
+def memory_that_is_locked_already(script):
+    """CUDA refuses to lock it again, and training goes on without an error of that."""
+    cudart = torch.cuda.cudart()
+
+    class LockedBefore:
+        cudaHostUnregister = cudart.cudaHostUnregister
+
+        @staticmethod
+        def cudaHostRegister(*arguments):
+            cudart.cudaHostRegister(*arguments)
+            return cudart.cudaHostRegister(*arguments)
+
+    with mock.patch("torch.cuda.cudart", LockedBefore), warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "cudaHostRegister")
+        return broad_layers(script)
+
+
 def model_on_two_devices(script):
     script.optimizer(nn.Sequential(nn.Linear(6, 5, device="cpu"), nn.Linear(5, 5)))
 
@@ -222,6 +255,12 @@ class DeviceTest(unittest.TestCase):
 
     def test_state_that_comes_back(self):
         self.check(state_that_comes_back, ("BACKWARD", "FULL"))
+
+    def test_state_of_sixteen_bits(self):
+        self.check(state_of_sixteen_bits, ("BACKWARD",), rtol=2e-2, atol=2e-2)
+
+    def test_memory_that_is_locked_already(self):
+        self.check(memory_that_is_locked_already, ("BACKWARD",), rtol=1e-3, atol=1e-4)
 
     def test_model_on_two_devices(self):
         for end in outcomes_of(model_on_two_devices, "BACKWARD", 1):

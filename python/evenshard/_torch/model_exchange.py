@@ -332,8 +332,12 @@ class ModelExchange:
         self._push(numbers, _library.GRADIENT)
 
     def _push(self, numbers, contribution):
-        if numbers:
-            self.handle.push_several(numbers, contribution)
+        if not numbers:
+            return
+        if contribution != _library.GRADIENT:
+            # Nothing of these was staged, and their parameters may still be on their way.
+            self._placement.await_copies()
+        self.handle.push_several(numbers, contribution)
 
     def _missing_of(self, numbers):
         return [i for i in numbers if i in self._missing]

@@ -10,8 +10,9 @@ Both classes have the same members, for the tensors of the model by their number
   stage_value(i, value)   the same for a value as it is
   stage_assigned(i, v)    the same for what is assigned, in float32
   staged(wait)            returns those that have been copied since, in order; with `wait` all
+  await_copies()          waits until no copy reads or writes the exchanged memory
   received(targets)       gives what has been received to tensors: (number, tensor) each
-  gradient(i)             what was staged last
+  gradient(i)             what was staged last, once copies are waited for
   parameter(i)            what was received last
   takes_early             whether it may as well take over parameters before they are needed
   pass_done()             no more work on the parameters is queued before they are received again
@@ -21,6 +22,7 @@ Both classes have the same members, for the tensors of the model by their number
 from __future__ import annotations
 
 import collections
+import contextlib
 import ctypes
 import warnings
 from collections.abc import Iterable
@@ -30,6 +32,8 @@ import torch
 from evenshard import _library, errors
 from evenshard._handle import Handle
 from evenshard._torch.model import DTYPES, ModelTensor
+
+_PORTABLE = 1  # cudaHostRegisterPortable: locked for every device
 
 
 def place(handle: Handle, tensors: list[ModelTensor]):
@@ -122,6 +126,9 @@ class HostPlacement(_Placement):
         done, self._staged = self._staged, []
         return done
 
+    def await_copies(self) -> None:
+        pass
+
     def received(self, targets: Iterable[tuple[int, torch.Tensor]]) -> None:
         for i, target in targets:
             target.copy_(self._parameters[i])
@@ -147,7 +154,8 @@ class DevicePlacement(_Placement):
 
     A gradient's memory on the host is written to only in the next iteration, after all parameters
     have come. A parameter's is written to only after its next push, and that comes after the
-    copies' stream has copied it to the device.
+    copies' stream has copied it to the device: a push of a gradient after its own copy, which
+    follows on the same stream, and one without data after await_copies().
 
     `cuda` is torch.cuda, or what stands for it in a test.
     """
@@ -173,38 +181,48 @@ class DevicePlacement(_Placement):
         begin = views[0].data_ptr()
         last = views[-1]
         size = last.data_ptr() + last.element_size() * last.numel() - begin
-        code = int(self._cuda.cudart().cudaHostRegister(begin, size, 0))
+        # A context is made on the current device, if it has none.
+        with self._cuda.device(self._device):
+            code = int(self._cuda.cudart().cudaHostRegister(begin, size, _PORTABLE))
         if code == 0:
             self._locked.append(begin)
-        else:
-            warnings.warn(
-                f"cudaHostRegister of {size} bytes failed with CUDA's error {code}: copies between"
-                " the host and the device will hold up the program"
-            )
+            return
+        warnings.warn(
+            f"cudaHostRegister of {size} bytes failed with CUDA's error {code}: copies between"
+            " the host and the device will hold up the program"
+        )
+        # CUDA keeps the error, and whatever the script starts next would raise it. So does this.
+        with contextlib.suppress(RuntimeError):
+            torch.zeros(1, device=self._device).add_(1)
 
     def stage(self, i: int, gradient: torch.Tensor, scale: torch.Tensor | None) -> None:
         gradient = _dense(self._tensors[i], gradient)
         if scale is not None:
             # As on the CPU.
             gradient = gradient.to(self._gradients[i].dtype) / scale
-        self._copy_to_host(self._gradients, i, gradient)
+        self._copy_to_host(i, gradient)
 
     def stage_change(self, i: int, weight: float = 1) -> None:
         value = self._tensors[i].value.detach().to(self._device)
-        self._copy_to_host(self._gradients, i, value, change_weight=weight)
+        self._copy_to_host(i, value, change_weight=weight)
 
     def stage_value(self, i: int, value: torch.Tensor) -> None:
         # It may be on the host, and of any type.
-        self._copy_to_host(self._gradients, i, value.to(self._device, torch.float32))
+        self._copy_to_host(i, value.to(self._device, torch.float32))
 
     def stage_assigned(self, i: int, value: torch.Tensor) -> None:
-        self._copy_to_host(self._assigned, i, value.to(self._device, torch.float32))
+        # With a bfloat16 model this reaches beyond what gradients need and what is locked, and CUDA
+        # copies nothing to memory that is locked in part.
+        self._assigned[i].copy_(value.detach().cpu())
+        event = self._cuda.Event()
+        event.record(self._stream)
+        self._copies.append((i, event, None))
 
-    def _copy_to_host(self, views, i, source, change_weight=None):
+    def _copy_to_host(self, i, source, change_weight=None):
         self._last_use = None
         self._stream.wait_stream(self._cuda.current_stream(self._device))
         with self._cuda.stream(self._stream):
-            views[i].copy_(source, non_blocking=True)
+            self._gradients[i].copy_(source, non_blocking=True)
             event = self._cuda.Event()
             event.record(self._stream)
         # Its memory is not given to another tensor before the copy is done.
@@ -228,6 +246,9 @@ class DevicePlacement(_Placement):
             done.append(i)
         return done
 
+    def await_copies(self) -> None:
+        self._stream.synchronize()
+
     def received(self, targets) -> None:
         computing = self._cuda.current_stream(self._device)
         if self._last_use is None:
@@ -245,7 +266,8 @@ class DevicePlacement(_Placement):
 
     def release(self) -> None:
         self._stream.synchronize()
-        for begin in self._locked:
-            self._cuda.cudart().cudaHostUnregister(begin)
+        with self._cuda.device(self._device):
+            for begin in self._locked:
+                self._cuda.cudart().cudaHostUnregister(begin)
         self._locked.clear()
         self._parameters = self._gradients = self._assigned = None

@@ -129,6 +129,7 @@ class Unchanged:
     def _is_staged(self, i, gradient, bits):
         if bits is not None:
             return checksum(gradient) == bits
+        self._placement.await_copies()
         staged = self._placement.gradient(i)
         return same(gradient.to(staged.dtype), staged)
 

@@ -73,6 +73,8 @@ class _Cuda:
         self.computing = _Stream()
         self._current = self.computing
         self.locked = {}
+        self.registered_on = set()
+        self._device = "cuda:0"
         self._code = code
         self.Stream = _Stream
         self.Event = _Event
@@ -88,10 +90,28 @@ class _Cuda:
         finally:
             self._current = before
 
+    @contextlib.contextmanager
+    def device(self, device):
+        before, self._device = self._device, str(device)
+        try:
+            yield
+        finally:
+            self._device = before
+
     def cudart(self):
         return self
 
+    def require_locked(self, tensor):
+        """As CUDA does of memory that is locked in part."""
+        begin, size = tensor.data_ptr(), tensor.numel() * tensor.element_size()
+        for locked, locked_size in self.locked.items():
+            if begin < locked + locked_size and locked < begin + size and not (
+                locked <= begin and begin + size <= locked + locked_size
+            ):
+                raise RuntimeError("CUDA error: invalid argument")
+
     def cudaHostRegister(self, begin, size, flags):
+        self.registered_on.add(self._device)
         if self._code == 0:
             self.locked[begin] = size
         return self._code
@@ -121,15 +141,19 @@ class _Handle:
         return self._array(self._blocks[0], i, ctypes.c_uint16 if is_half else ctypes.c_float)
 
     def gradients(self, i):
-        is_half = self._types[i] == _library.BFLOAT16
-        return self._array(self._blocks[1], i, ctypes.c_uint16 if is_half else ctypes.c_float)
+        if self._types[i] != _library.BFLOAT16:
+            return self._array(self._blocks[1], i)
+        # Side by side, so that they take half of the block.
+        return (ctypes.c_uint16 * self._sizes[i]).from_buffer(
+            self._blocks[1], 2 * self._offsets[i]
+        )
 
     def assigned(self, i):
         return self._array(self._blocks[1], i)
 
 
-def _make(cuda, dtype=None):
-    model = nn.Sequential(nn.Linear(3, 5), nn.BatchNorm1d(5)).to(dtype)
+def _make(cuda, dtype=None, model=None):
+    model = (model or nn.Sequential(nn.Linear(3, 5), nn.BatchNorm1d(5))).to(dtype)
     tensors = _model.tensors_of(model)
     handle = _Handle(tensors)
     placement = _placement.DevicePlacement(handle, tensors, torch.device("cpu"), cuda)
@@ -146,6 +170,8 @@ class DevicePlacementTest(unittest.TestCase):
 
         def copy(target, source, non_blocking=False):
             if non_blocking:
+                cuda.require_locked(target)
+                cuda.require_locked(source)
                 cuda.current_stream().add(torch.no_grad()(lambda: plain(target, source)))
                 return target
             return plain(target, source)
@@ -166,6 +192,27 @@ class DevicePlacementTest(unittest.TestCase):
             self.assertEqual(size, 4 * (16 + 16 + 16 + 16 + 16 + 16 + 1))
         self.placement.release()
         self.assertEqual(self.cuda.locked, {})
+
+    def test_memory_is_locked_on_the_device_of_the_model(self):
+        self.assertEqual(self.cuda.registered_on, {"cpu"})
+
+    def test_what_is_assigned_may_reach_beyond_what_is_locked(self):
+        layers = nn.Sequential(*(nn.Linear(5, 5) for _ in range(3)))
+        _, tensors, handle, placement = _make(self.cuda, torch.bfloat16, layers)
+        numbers = list(range(len(tensors)))
+        for i in numbers:
+            placement.stage_assigned(i, torch.full(tensors[i].shape, 1.5 + i))
+        self.assertEqual(placement.staged(wait=True), numbers)
+        for i in numbers:
+            self.assertEqual(set(handle.assigned(i)), {1.5 + i})
+
+    def test_copies_in_both_directions_can_be_waited_for(self):
+        self.placement.stage(1, torch.ones(5), None)
+        ctypes.memset(self.handle.parameters(0), 0, 60)
+        self.placement.received([(0, self.tensors[0].value)])
+        self.placement.await_copies()
+        self.assertEqual(list(self.handle.gradients(1)), [1.0] * 5)
+        self.assertEqual(self.model[0].weight.sum().item(), 0)
 
     def test_memory_that_cannot_be_locked_is_a_warning(self):
         with self.assertWarnsRegex(UserWarning, "CUDA's error 2"):
