@@ -22,6 +22,7 @@ SOME_FAILED = re.compile(r"^test cases: +\d+((?: \| +\d+ [a-z ]+)+)$", re.MULTIL
 COUNT = re.compile(r"(\d+) (passed|failed as expected|failed)")
 SKIPPED = re.compile(r"^SKIPPED: ", re.MULTILINE)
 UNITTEST = re.compile(r"^Ran (\d+) tests? in .*\n\n(?:OK|FAILED)(?: \((.*)\))?$", re.MULTILINE)
+UNITTEST_FAILURE = re.compile(r"^(?:FAIL|ERROR): (\S+ \([\w.]+\))", re.MULTILINE)
 FUZZED = re.compile(r"^Done \d+ runs in \d+ second\(s\)$", re.MULTILINE)
 
 
@@ -40,11 +41,13 @@ def read_summary(log):
     if matches := UNITTEST.findall(log):
         ran, details = matches[-1]
         counts = dict(part.split("=") for part in details.split(", ") if part)
-        failed = sum(
-            int(counts.get(kind, 0)) for kind in ("failures", "errors", "unexpected successes")
-        )
+        # Of one test case several subtests may fail; without one, what sets up its class or module.
+        failures = set(UNITTEST_FAILURE.findall(log))
+        cases = {name for name in failures if not name.startswith(("setUp", "tearDown"))}
+        unexpected = int(counts.get("unexpected successes", 0))
         skipped = int(counts.get("skipped", 0))
-        return int(ran) - failed - skipped, failed, skipped
+        passed = int(ran) - len(cases) - unexpected - skipped
+        return passed, len(failures) + unexpected, skipped
     if FUZZED.search(log):
         return 1, 0, 0
     return None

@@ -102,10 +102,21 @@ TEST_CASE("Python's test cases are counted like Catch2's, except that skipped on
     CHECK(report.output() == "test cases skipped: 1\n5 passed, 0 failed\n");
   }
   SECTION("some failed") {
-    report.Add("bad", "FAILED", "FE.\nRan 4 tests in 0.1s\n\nFAILED (failures=1, errors=1)\n");
+    report.Add("bad", "FAILED",
+               "FE.\nFAIL: test_a (t.T.test_a)\n---\nERROR: test_b (t.T.test_b)\n---\n"
+               "Ran 4 tests in 0.1s\n\nFAILED (failures=1, errors=1)\n");
     CHECK(report.Make() == 1);
     CHECK(report.output() ==
           "FAILED //t:bad: 2 failed\ntest cases skipped: 1\n7 passed, 2 failed\n");
+  }
+  SECTION("several parts of one, and what sets up a class") {
+    report.Add("bad", "FAILED",
+               "FAIL: test_a (t.T.test_a) (n=1)\n---\nFAIL: test_a (t.T.test_a) (n=2)\n---\n"
+               "ERROR: setUpClass (t.Other)\n---\n"
+               "Ran 4 tests in 0.1s\n\nFAILED (failures=2, errors=1)\n");
+    CHECK(report.Make() == 1);
+    CHECK(report.output() ==
+          "FAILED //t:bad: 2 failed\ntest cases skipped: 1\n8 passed, 2 failed\n");
   }
 }
 

@@ -159,9 +159,10 @@ def _record(files, own_name):
     return "".join([*lines, f"{own_name},,\n"]).encode()
 
 
-def _write(path, files):
-    """Writes a zip file with the same time for all files. A wheel that is there is replaced."""
-    part = path.with_suffix(".part")
+def _write(path, files, bill_path, bill_text):
+    """Writes a zip file with the same time for all files, and the bill beside it. A wheel and a bill
+    that are there are replaced when both are written."""
+    part, bill_part = path.with_suffix(".part"), bill_path.with_suffix(".part")
     try:
         with zipfile.ZipFile(part, "w", zipfile.ZIP_DEFLATED) as archive:
             for name, content in files.items():
@@ -170,9 +171,12 @@ def _write(path, files):
                 mode = 0o100755 if name.startswith("evenshard/bin/") else 0o100644
                 entry.external_attr = mode << 16
                 archive.writestr(entry, content)
+        bill_part.write_bytes(bill_text)
+        os.replace(bill_part, bill_path)
         os.replace(part, path)
     finally:
         part.unlink(missing_ok=True)
+        bill_part.unlink(missing_ok=True)
 
 
 def make(binaries, out, time):
@@ -198,8 +202,7 @@ def make(binaries, out, time):
     files[f"{info}/RECORD"] = _record(files, f"{info}/RECORD")
     out.mkdir(parents=True, exist_ok=True)
     path = out / f"evenshard-{version}-{tag}.whl"
-    _write(path, files)
-    path.with_suffix(".cdx.json").write_bytes(files[f"{info}/sboms/evenshard.cdx.json"])
+    _write(path, files, path.with_suffix(".cdx.json"), files[f"{info}/sboms/evenshard.cdx.json"])
     return path
 
 
