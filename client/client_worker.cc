@@ -366,7 +366,9 @@ absl::Status ClientWorker::Leave(const char* error) {
   }
   // What it has may be half of a step.
   if (error != nullptr) give_state_ = nullptr;
-  const absl::Status outcome = error == nullptr ? absl::OkStatus() : absl::AbortedError(error);
+  const absl::Status outcome = error == nullptr ? absl::OkStatus()
+                               : *error == '\0' ? absl::AbortedError("the program gave no reason")
+                                                : absl::AbortedError(error);
   const absl::Status told = Aside([&] { return exchange_->Leave(outcome); });
   has_left_ = !exchange_->went_back() || error != nullptr;
   return told;

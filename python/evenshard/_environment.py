@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import operator
 import os
 from collections.abc import Iterable
 
@@ -71,7 +72,7 @@ def overrides(given: Iterable[str] | None, config_given: str | os.PathLike | Non
     own = [] if given is None else texts(given)
     if given is not None and config_given is not None:
         return own
-    lines = os.environ.get("EVENSHARD_OVERRIDES", "").splitlines()
+    lines = os.environ.get("EVENSHARD_OVERRIDES", "").split("\n")
     return [line for line in lines if line.strip()] + own
 
 
@@ -97,6 +98,9 @@ def check_world_size(configured: int) -> None:
 
 def _number(name: str, value: str | int) -> int:
     try:
-        return int(value)
+        number = int(value) if isinstance(value, str) else operator.index(value)
     except (TypeError, ValueError):
         raise errors.ConfigError(f"{name}: is {value!r}, allowed: a number") from None
+    if not 0 <= number < 2**31:
+        raise errors.ConfigError(f"{name}: is {value!r}, allowed: 0 or more, below 2^31")
+    return number

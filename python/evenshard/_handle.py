@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from evenshard import _environment, _exit, _interrupts, _library, errors
 from evenshard._calls import Calls
-from evenshard._library import encoded
+from evenshard._library import encoded, told
 from evenshard._state_callback import StateCallback
 
 _handles: weakref.WeakSet[Handle] = weakref.WeakSet()
@@ -334,7 +334,7 @@ class Handle:
         """The mean of each value over the workers. All call it at the same place, by default the
         line of their programs."""
         array = (ctypes.c_double * len(values))(*values)
-        self._wait(self._library.mean, encoded(place or _place_of_caller()), array, len(values))
+        self._wait(self._library.mean, told(place or _place_of_caller()), array, len(values))
         return list(array)
 
     def keep_state(self, texts: dict[str, str]) -> None:
@@ -439,11 +439,15 @@ class Handle:
 
     def _leave(self, error):
         self._is_leaving = True
-        reason = self._left_for = error or self._failure
+        reason = self._left_for = error if error is not None else self._failure
         try:
-            self._call(self._library.leave, encoded(reason))
-        except errors.Error:
-            if reason is None:
+            self._call(self._library.leave, told(reason))
+        except BaseException as failure:
+            if reason is None and not isinstance(failure, errors.WentBack):
+                # It has waited in vain, and has told nobody.
+                self._left_for = _exit.text_of(failure) or "the program ended in close()"
+                self._library.leave(self._pointer(), told(self._left_for))
+            if reason is None or not isinstance(failure, errors.Error):
                 raise
         finally:
             pointer = self._pointer()
@@ -454,7 +458,7 @@ class Handle:
     def _pointer(self):
         if self._memory is None and self._left_for is not None:
             raise errors.FailedPrecondition(f"the worker has left the run: {self._left_for}")
-        return _library.require_open(self._memory, "the worker").pointer
+        return _library.require_open(self._memory, "the worker")
 
     def _wait(self, function, *arguments) -> None:
         """Calls a function that may wait. Signal handlers run meanwhile."""

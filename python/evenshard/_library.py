@@ -232,11 +232,12 @@ _PROTOTYPES = {
 
 
 class Owned:
-    """A worker or reader of the library. It is destroyed with the last reference to this. In a
-    child process it stays, as the library wants it."""
+    """A worker or reader of the library. It is destroyed with the last reference to this, and an
+    argument of a call is one until the call ends. In a child process it stays, as the library wants
+    it."""
 
     def __init__(self, pointer: ctypes.c_void_p, destroy):
-        self.pointer = pointer
+        self.pointer = self._as_parameter_ = pointer  # ctypes passes the latter
         self.process = os.getpid()
         self._destroy = destroy
         self._getpid = os.getpid  # modules may be gone when the program ends
@@ -313,8 +314,18 @@ def require_open(owned: Owned | None, what: str) -> Owned:
 
 
 def encoded(text: str | None) -> bytes | None:
-    """Returns a text as the library takes it."""
-    return None if text is None else text.encode("utf-8", "surrogateescape")
+    """Returns a text as the library takes it. It may be or hold a path. Errors: InvalidArgument if
+    it has a NUL, where a text ends in C."""
+    if text is None:
+        return None
+    if "\0" in text:
+        raise errors.InvalidArgument(f"{text!r}: has a NUL, allowed: a text without")
+    return text.encode("utf-8", "surrogateescape")
+
+
+def told(text: str | None) -> bytes | None:
+    """Returns a text for people as the library takes it. Others get it, in UTF-8."""
+    return None if text is None else text.replace("\0", "\\0").encode("utf-8", "backslashreplace")
 
 
 def error(library: ctypes.CDLL, code: int) -> errors.Error:

@@ -67,11 +67,11 @@ def _started(path: pathlib.Path) -> float:
 def _lines(path: pathlib.Path) -> list[str]:
     """What stands in the file of a run that goes on: nobody else could lock it."""
     try:
-        with path.open(encoding="utf-8") as file:
+        with path.open(encoding="utf-8", newline="\n") as file:
             try:
                 fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
             except BlockingIOError:
-                return file.read().splitlines()
+                return file.read().removesuffix("\n").split("\n")
     except FileNotFoundError:
         pass
     return []

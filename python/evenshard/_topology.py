@@ -7,6 +7,7 @@ import contextlib
 import ctypes
 import datetime
 import importlib
+import ipaddress
 import os
 import socket
 from collections.abc import Iterable
@@ -103,8 +104,7 @@ def _rendezvous(rank):
         name = f"evenshard/ring/{len(_stores)}/"
         _stores.append(store)
         store.set_timeout(_STARTUP)
-        store.set(f"{name}{own}", _free_address())
-        addresses = [store.get(f"{name}{other}").decode() for other in range(workers)]
+        addresses = addresses_by(store, name, own, workers)
     except (RuntimeError, ValueError, OSError) as error:
         raise errors.DeadlineExceeded(
             f"topology: is 'ring', and worker {own} did not learn the addresses of all {workers}"
@@ -117,13 +117,34 @@ def _rendezvous(rank):
     )
 
 
-def _free_address():
-    """An address of this host at which the other workers find it, with a port that is free."""
-    master = os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])
-    family, _, _, _, target = socket.getaddrinfo(*master, type=socket.SOCK_DGRAM)[0]
+def addresses_by(store, name: str, own: int, workers: int) -> list[str]:
+    """Returns an address of each worker at which the others find it, with a port that was free.
+    `store` is torch.distributed's, and `name` begins the keys."""
+    def exchanged(kind, value):
+        store.set(f"{name}{kind}/{own}", value)
+        return [store.get(f"{name}{kind}/{other}").decode() for other in range(workers)]
+
+    host = _host_towards(os.environ["MASTER_ADDR"])
+    hosts = exchanged("host", host)
+    elsewhere = [each for each in hosts if not _is_loopback(each)]
+    if _is_loopback(host) and elsewhere:
+        # MASTER_ADDR is this host, by a name that Debian gives 127.0.1.1 in /etc/hosts.
+        host = _host_towards(elsewhere[0])
+    is_wide = ":" in host
+    with socket.create_server(
+        (host, 0), family=socket.AF_INET6 if is_wide else socket.AF_INET
+    ) as server:
+        port = server.getsockname()[1]
+    return exchanged("address", f"[{host}]:{port}" if is_wide else f"{host}:{port}")
+
+
+def _host_towards(other):
+    """The address of this host's interface by which it reaches another host."""
+    family, _, _, _, target = socket.getaddrinfo(other, 1, type=socket.SOCK_DGRAM)[0]
     with contextlib.closing(socket.socket(family, socket.SOCK_DGRAM)) as probe:
         probe.connect(target)  # sends nothing, and chooses the interface
-        host = probe.getsockname()[0]
-    with socket.create_server((host, 0), family=family) as server:
-        port = server.getsockname()[1]
-    return f"[{host}]:{port}" if family == socket.AF_INET6 else f"{host}:{port}"
+        return probe.getsockname()[0]
+
+
+def _is_loopback(host):
+    return ipaddress.ip_address(host.partition("%")[0]).is_loopback

@@ -215,7 +215,7 @@ def _text_changes(named, texts):
 
 def _one_line(name, text):
     """The workers get the overrides one a line."""
-    lines = text.split("\n")
+    lines = text.splitlines()
     if len(lines) > 1 and "#" in text:
         raise errors.ConfigError(f"{name}: has a comment, allowed: text of several lines without")
     return " ".join(lines)

@@ -173,7 +173,7 @@ class Reader:
         owned = self._owned()  # which keeps it, if another thread calls close() meanwhile
         targets = {name: self._target(name, array) for name, array in (out or {}).items()}
         _arrays.check_apart(targets, "out")
-        if newer_than is not None and newer_than < 0:
+        if newer_than is not None and not 0 <= newer_than < 2**63:
             raise errors.InvalidArgument(
                 f"newer_than: is {newer_than}, allowed: an iteration, at least 0, or None"
             )

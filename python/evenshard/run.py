@@ -28,7 +28,11 @@ _INTERRUPTED = 130
 
 def main(arguments: Sequence[str] | None = None, program: str = "python -m evenshard.run") -> int:
     """Runs the command line, and returns the exit code."""
-    options = vars(_parser(program).parse_args(arguments))  # but for replicas, those of launch()
+    options = vars(_parser(program).parse_args(arguments))
+    command = options.pop("command")
+    if command[0] == "--":
+        del command[0]
+    options["script"], *options["arguments"] = command  # but for replicas, all are launch()'s
     named = _names_of(options)
     options["recovery"] = _recovery(options.pop("replicas"), options["recovery"])
     try:
@@ -102,8 +106,9 @@ def _parser(program):
         help="goes on from the newest checkpoint of an earlier run")
     add("-m", "--module", dest="is_module", action="store_true",
         help="SCRIPT is the name of a module")
-    add("script", metavar="SCRIPT", help="the program that trains")
-    add("arguments", nargs=argparse.REMAINDER, metavar="ARGUMENT", help="of SCRIPT")
+    # One for both: by itself SCRIPT would take a `--` behind it.
+    add("command", nargs=argparse.PARSER, metavar="SCRIPT",
+        help="the program that trains, and its arguments")
     return parser
 
 

@@ -97,7 +97,7 @@ class Worker:
         try:
             self._handle.join()
         except BaseException as error:
-            self._handle.close(_exit.text_of(error))
+            self._handle.close(_exit.text_of(error) or "the program ended while it joined")
             raise
         for name, floats in initial.items():
             _arrays.of(self._parameters[name], name).copy_to(floats)

@@ -1,6 +1,7 @@
 """A worker of the library through `_handle`: what Worker and Optimizer have no method of their own
 for."""
 
+import ctypes
 import unittest
 
 from tests.python import fixture
@@ -55,6 +56,70 @@ class ErrorsTest(unittest.TestCase):
             failing = _Failing(b"it differs", kind, b"the sampler")
             error = _library.error(failing, errors.STATUSES.index("FAILED_PRECONDITION"))
             self.assertEqual(error.differing_state, "the sampler")
+
+
+class EncodedTest(unittest.TestCase):
+    def test_texts_for_people_are_utf_8(self):
+        for text in ("half \ud83d", "no UTF-8 \udcff", "a\0b", "\u20ac"):
+            _library.told(text).decode()
+            self.assertNotIn(b"\0", _library.told(text))
+        self.assertEqual(_library.encoded("/\udcff"), b"/\xff")
+        with self.assertRaisesRegex(evenshard.InvalidArgument, "has a NUL"):
+            _library.encoded("a\0b")
+
+
+class LifetimeTest(unittest.TestCase):
+    def test_the_worker_lives_while_a_call_uses_it(self):
+        """close() in another thread, or in a signal handler, in the middle of a call."""
+        destroyed = []
+        owned = [_library.Owned(ctypes.c_void_p(5), destroyed.append)]
+
+        @ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p)
+        def function(pointer):
+            owned.clear()
+            return len(destroyed) + pointer
+
+        function.argtypes = [ctypes.c_void_p]
+        self.assertEqual(function(owned[0]), 5)
+        self.assertEqual(len(destroyed), 1)
+
+
+class LeavingTest(unittest.TestCase):
+    def test_a_worker_that_cannot_finish_says_so_although_its_memory_is_in_use(self):
+        def work(rank):
+            handle = Handle(_TENSORS)
+            handle.join()
+            kept = handle.parameters(0)
+            handle.begin()
+            handle.push(0)
+            if rank == 1:
+                error = _refusal(handle.close)
+            else:
+                error = _refusal(lambda: (handle.push(1), handle.push(2), handle.wait_all()))
+                handle.close(error)
+            return error, len(kept)
+
+        with fixture.Cluster(1, workers=2) as cluster:
+            values = fixture.run_workers(self, cluster, work, workers=2)
+        self.assertIn("must be pushed before this wait", values[1][0])
+        self.assertIn("must be pushed before this wait", values[0][0])
+
+    def test_an_empty_reason_is_one(self):
+        def work(rank):
+            handle = Handle(_TENSORS)
+            handle.join()
+            if rank == 1:
+                handle.close("")
+                return ""
+            handle.begin()
+            handle.push_several([0, 1, 2])
+            error = _refusal(handle.wait_all)
+            handle.close(error)
+            return error
+
+        with fixture.Cluster(1, workers=2) as cluster:
+            values = fixture.run_workers(self, cluster, work, workers=2)
+        self.assertIn("the program gave no reason", values[0])
 
 
 class SeveralTensorsTest(unittest.TestCase):

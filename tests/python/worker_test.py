@@ -31,6 +31,22 @@ def _numbers(values):
     return [round(float(value), 5) for value in values]
 
 
+_ENDED_WHILE_IT_JOINS = """
+import array, os, signal, sys, threading, evenshard
+signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
+threading.Timer(0.3, os.kill, (os.getpid(), signal.SIGTERM)).start()
+evenshard.Worker(sys.argv[1], {"w": array.array("f", [1])}, rank=0)
+"""
+
+
+class JoinTest(unittest.TestCase):
+    def test_a_program_that_ends_itself_while_it_waits_for_shards(self):
+        config = fixture.config(["127.0.0.1:1"], workers=1)
+        self.assertEqual(
+            fixture.run_script(_ENDED_WHILE_IT_JOINS, arguments=[config]), (0, "", "")
+        )
+
+
 class ExchangeTest(unittest.TestCase):
     def test_without_numpy_arrays(self):
         def work(rank):

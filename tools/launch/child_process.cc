@@ -9,9 +9,11 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <set>
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/string_view.h"
 
 namespace evenshard {
 namespace {
@@ -63,6 +65,11 @@ bool OpenOutput(int terminal_columns, int fds[2]) {
   return true;
 }
 
+// "RANK" of "RANK=0"
+absl::string_view NameOf(absl::string_view variable) {
+  return variable.substr(0, variable.find('='));
+}
+
 }  // namespace
 
 absl::StatusOr<ChildProcess> StartChild(const std::vector<std::string>& command,
@@ -71,8 +78,12 @@ absl::StatusOr<ChildProcess> StartChild(const std::vector<std::string>& command,
   const std::vector<char*> argv = Pointers(command);
   std::vector<char*> variables = Pointers(environment);
   variables.pop_back();
-  // getenv() and the like take the first of several, so the new ones come first.
-  for (char** variable = environ; *variable != nullptr; ++variable) variables.push_back(*variable);
+  // Of two with the same name getenv() takes the first, and a shell the last.
+  std::set<absl::string_view> replaced;
+  for (const std::string& own : environment) replaced.insert(NameOf(own));
+  for (char** variable = environ; *variable != nullptr; ++variable) {
+    if (replaced.count(NameOf(*variable)) == 0) variables.push_back(*variable);
+  }
   variables.push_back(nullptr);
 
   const std::string doing = absl::StrCat("cannot start ", command[0]);

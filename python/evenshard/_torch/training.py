@@ -81,7 +81,7 @@ class Training:
             self._exchange.join()
             then()
         except BaseException as error:
-            self._handle.close(_exit.text_of(error))
+            self._handle.close(_exit.text_of(error) or "the program ended while it joined")
             self._exchange.release()
             raise
 

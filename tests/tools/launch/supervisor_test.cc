@@ -1,11 +1,17 @@
 #include "tools/launch/supervisor.h"
 
+#include <poll.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
 #include <catch2/catch.hpp>
+#include <cstdlib>
 #include <string>
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "tests/testing/scratch_folder.h"
+#include "tools/launch/child_process.h"
 
 namespace evenshard {
 
@@ -39,6 +45,26 @@ TEST_CASE("the time limit for processes to end does not follow the time of day")
   CHECK(absl::StrContains(text, "[slow] ending"));
   CHECK(absl::StrContains(text, "[service] ending"));
   CHECK_FALSE(absl::StrContains(text, "which did not end"));
+}
+
+TEST_CASE("what a process is given takes the place of what this one has, also for a shell") {
+  setenv("EVENSHARD_TEST_RANK", "7", /*overwrite=*/1);
+  const absl::StatusOr<ChildProcess> child =
+      StartChild({"/bin/sh", "-c", "echo rank $EVENSHARD_TEST_RANK; env | grep -c TEST_RANK"},
+                 {"EVENSHARD_TEST_RANK=0"});
+  unsetenv("EVENSHARD_TEST_RANK");
+  REQUIRE(child.ok());
+  std::string text;
+  pollfd end = {.fd = child->output, .events = POLLIN, .revents = 0};
+  char buffer[100];
+  ssize_t size = 1;
+  while (size > 0 && poll(&end, 1, /*timeout=*/-1) == 1) {
+    size = read(child->output, buffer, sizeof(buffer));
+    if (size > 0) text.append(buffer, size);
+  }
+  close(child->output);
+  waitpid(child->pid, nullptr, 0);
+  CHECK(text == "rank 0\n1\n");
 }
 
 }  // namespace evenshard
