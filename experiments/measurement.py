@@ -22,7 +22,7 @@ def measure_drawn(experiments, name, out, programs):
                 "network": kind,
                 name: [text_format.MessageToString(each.proto) for each in experiments],
             },
-            programs.build(),
+            programs.build,
         )
         runs = [one for each in experiments for one in matrix.runs(each)]
         stored = folder.stored(runs, run.is_result)

@@ -103,7 +103,7 @@ def work(arguments, programs):
                 "network": arguments.network,
                 "config": text_format.MessageToString(experiment.proto),
             },
-            programs.build(),
+            programs.build,
         )
         stored = folder.stored(experiment.runs(), training.is_result)
     except (ConfigError, OSError, output_folder.OutputFolderError) as error:

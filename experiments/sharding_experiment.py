@@ -63,7 +63,7 @@ def work(arguments, programs):
             program.from_user(arguments.out),
             {"network": kind, "config": text_format.MessageToString(experiment.proto)},
             # Other hosts have their own.
-            None if kind == network.REMOTE else programs.build(),
+            None if kind == network.REMOTE else programs.build,
         )
         stored = folder.stored(runs, run.is_result)
     except (ConfigError, output_folder.OutputFolderError) as error:

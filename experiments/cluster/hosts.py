@@ -9,14 +9,19 @@ import shlex
 import subprocess
 
 # Runs a command until standard input ends, which means that the runner has ended or wants the
-# command to end. A shell's background jobs read from /dev/null, so `cat` needs a descriptor.
+# command to end. A shell's background jobs read from /dev/null, so that what reads it needs a
+# descriptor. It ends with the command, whose number may be another process's then.
 _WATCH = """
 exec 3<&0
 "$@" 3<&- </dev/null &
 child=$!
-(cat <&3; kill -9 $child) >/dev/null 2>&1 &
+(read -r end <&3; kill -9 $child) >/dev/null 2>&1 &
+watcher=$!
 exec 3<&-
 wait $child
+code=$?
+kill $watcher 2>/dev/null
+exit $code
 """
 
 _END_SECONDS = 30

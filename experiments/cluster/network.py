@@ -143,14 +143,20 @@ class NamespaceNetwork(_Network):
         as_root, rootless = [], ["--user", "--map-root-user"]
         complaint = ""
         for user in [as_root, rootless] if os.geteuid() == 0 else [rootless]:
-            holder = subprocess.Popen(
-                ["unshare", *user, "--net", "--mount", "--pid", "--fork", "--kill-child"]
-                + ["sh", "-c", _HOLD],
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                stderr=subprocess.PIPE,
-                text=True,
-            )
+            try:
+                holder = subprocess.Popen(
+                    ["unshare", *user, "--net", "--mount", "--pid", "--fork", "--kill-child"]
+                    + ["sh", "-c", _HOLD],
+                    stdin=subprocess.PIPE,
+                    stdout=subprocess.PIPE,
+                    stderr=subprocess.PIPE,
+                    text=True,
+                )
+            except OSError as error:
+                raise NetworkError(
+                    f"cannot start {error.filename} ({error.strerror}), which makes network"
+                    f" namespaces: {_INSTEAD}"
+                ) from None
             process = holder.stdout.readline().strip()
             if process:
                 self._stack.callback(_end, holder)

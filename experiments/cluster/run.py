@@ -9,6 +9,7 @@
 """
 
 import contextlib
+import itertools
 import json
 import math
 import os
@@ -21,6 +22,7 @@ import time
 from experiments.cluster import hosts, network
 from experiments.cluster.processor import ProcessorWatch
 from experiments.runs import matrix
+from proto import config_pb2
 
 _CONFIG = "cluster.textproto"
 _LOG_LINES = 8  # lines of a failed process's log that an error shows
@@ -162,7 +164,7 @@ def execute(kind, experiment, run, programs, folder, on_tick):
             view = started.psctl("view", "--format=json")
             _check_replicas(_json(view, "what psctl view said")["view"])
         summaries = started.shut_down()
-        seconds = _iterations(experiment, summaries)
+        seconds = iterations_of(experiment, summaries)
         result = _result(experiment, seconds, summaries, stats)
         # The last iteration is not measured.
         end = max(worker.ended for worker in started.workers) - seconds[-1]
@@ -260,13 +262,21 @@ def is_result(value):
     )
 
 
-def _iterations(experiment, summaries):
+def iterations_of(experiment, summaries):
     """Returns the seconds of each iteration, by this machine's clock."""
     iterations = matrix.iterations(experiment)
     batches = experiment.batches
+    policy = experiment.proto.cluster.update.policy
     times = [summary["iteration_seconds"] for summary in summaries]
-    if any(len(seconds) != iterations * batches for seconds in times):
+    is_whole = [len(seconds) == iterations * batches for seconds in times]
+    if policy == config_pb2.Update.QUORUM and any(is_whole):
+        # Who falls behind a quorum leaves iterations out.
+        times = list(itertools.compress(times, is_whole))
+    elif not all(is_whole):
         raise RunError(f"a worker did not do {iterations * batches} batches")
+    if policy == config_pb2.Update.ASYNC:
+        # Nobody waits for the slowest, whose iterations end last, as those that are simulated.
+        times = [max(times, key=sum)]
     # The workers' clock runs batch by batch.
     times = [
         [sum(seconds[first : first + batches]) for first in range(0, len(seconds), batches)]

@@ -94,6 +94,7 @@ def _parent(name):
 
 def _runs(pid, program):
     try:
-        return os.readlink(f"/proc/{pid}/exe") == program
+        # A program that is built anew meanwhile is another file.
+        return os.readlink(f"/proc/{pid}/exe").removesuffix(" (deleted)") == program
     except OSError:
         return False

@@ -31,6 +31,11 @@ class TestImages:
         self._labels = self._read(idx.test_labels).long()
         self._layers = list(config.model.layer)
         self.training_images = len(pixels)
+        if not self._layers:
+            raise ConfigError(
+                "cluster.model: has no layers to evaluate, allowed: a model whose layers the config"
+                " has"
+            )
         for layer in self._layers:
             kind = layer.WhichOneof("kind")
             if kind not in ("conv", "linear", "relu", "max_pool"):

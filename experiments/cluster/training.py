@@ -14,8 +14,9 @@ from experiments.cluster.looks import Looks
 from experiments.cluster.stops import Stops
 from proto import config_pb2
 
-# Evaluating takes longer than training, so that not all that was saved is looked at.
-_POINTS = 16
+# Evaluating takes longer than training, so that not all that was saved is looked at: about so many
+# looks at equal distances, and those among which the accuracy is reached.
+POINTS = 16
 # A look moves the parameters through the shards' links, for at most this part of the time.
 _LINK_PART = 0.02
 # In a ring worker 0 evaluates, while the others wait, so often in a training.
@@ -32,6 +33,7 @@ def execute(kind, experiment, one, programs, images, folder, on_tick):
     wiring = experiment.wiring(one)
     dilation = experiment.proto.time_dilation
     start = time.monotonic()
+    clock_offset = time.time() - start
     looks = stops = None
     with contextlib.ExitStack() as stack:
         net = stack.enter_context(network.make(kind, wiring, folder))
@@ -61,18 +63,24 @@ def execute(kind, experiment, one, programs, images, folder, on_tick):
     # In a ring all keep in step, and only the worker that evaluates leaves that out of its time.
     timed = summaries if wiring.shards else [told] * len(summaries)
     if looks:
-        curve = _curve(looks.saved, images, experiment.proto.accuracy, on_tick)
+        # Not the first update: the rounds of some modes are a third of the training.
+        began = min(each["began"] for each in summaries) - clock_offset
+        curve = curve_of(looks.saved, began, images, experiment.proto.accuracy, on_tick)
         _check(config, told, curve[-1][1])
     else:
         curve = [[each["seconds"], 100 * each["accuracy"]] for each in told["evaluations"]]
+    seconds = [each["seconds"] for each in timed]
+    if stops and not stops.count and max(seconds) > 2 * dilation * situation.run_seconds_between:
+        raise run.RunError("the worker that is to be stopped was never stopped")
     for path in glob.glob(os.path.join(glob.escape(folder), "*.safetensors")):
         os.remove(path)
     return {
         "curve": [[seconds / dilation, accuracy] for seconds, accuracy in curve],
-        "accuracy": 100 * told["final_accuracy"],
+        # A worker that waits for nobody ends, and evaluates, before the others.
+        "accuracy": curve[-1][1] if looks else 100 * told["final_accuracy"],
         "bytes": statistics.fmean(each["bytes_out"] + each["bytes_in"] for each in summaries),
         "iterations": [each["iterations"] for each in summaries],
-        "seconds": [each["seconds"] / dilation for each in timed],
+        "seconds": [each / dilation for each in seconds],
         "compute_seconds": statistics.fmean(each["compute_seconds"] for each in timed) / dilation,
         "exchange_wait_seconds":
             statistics.fmean(each["exchange_wait_seconds"] for each in timed) / dilation,
@@ -123,9 +131,11 @@ def _look_seconds(experiment, one, wiring):
     return max(experiment.proto.look_seconds, link_seconds / _LINK_PART)
 
 
-def _curve(saved, images, accuracy, on_tick):
-    """Returns (seconds, accuracy) of some of what was saved, from the first update on. Exactly the
-    first one that reaches the accuracy is among them, if those in equal steps tell where it is."""
+def curve_of(saved, began, images, accuracy, on_tick):
+    """Returns (seconds since `began`, accuracy) of some of what was saved, from the first
+    update on. Of those in equal steps the first that reaches the accuracy, and of
+    those between it and the one before the first that does, are among them: one that reached it
+    earlier, where the next of the equal steps does not, is not seen."""
     initial = images.tensors(saved[0][1])
 
     def has_begun(path):
@@ -140,14 +150,14 @@ def _curve(saved, images, accuracy, on_tick):
             found[i] = images.accuracy(images.tensors(saved[i][1]))
         return found[i]
 
-    step = math.ceil((len(saved) - begin) / _POINTS)
+    step = math.ceil((len(saved) - begin) / POINTS)
     is_reached = False
     before = begin
     for i in [*range(begin, len(saved), step), len(saved) - 1]:
         if look(i) >= accuracy and not is_reached:
             is_reached = any(look(k) >= accuracy for k in range(before, i + 1))
         before = i
-    return [[saved[i][0] - saved[begin][0], found[i]] for i in sorted(found)]
+    return [[saved[i][0] - began, found[i]] for i in sorted(found)]
 
 
 def _check(config, told, accuracy):

@@ -143,9 +143,11 @@ def _times(results):
     return (
         "## Seconds to the accuracy\n\n"
         + _table(results, _time_text)
-        + "\n\nMedian (smallest to largest) of the seeds, from the first update; a seed that did"
-        " not reach it took longest. The parameters are"
+        + "\n\nMedian (smallest to largest) of the seeds, from the start of the training; a seed"
+        " that did not reach it took longest. The parameters are"
         f" looked at every {results.experiment.proto.look_seconds:g} s, less often over slow links;"
+        f" about {training.POINTS} looks at equal distances are evaluated, and all between the first"
+        " of these that reaches it and the one before;"
         " a ring has no shards to ask, so its worker 0 evaluates, in a time that does not count,"
         f" and the time is known to a {training.EVALUATIONS}th of the training. Of a ring all times"
         " are those of worker 0."

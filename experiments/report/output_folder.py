@@ -24,12 +24,13 @@ class OutputFolder:
     """The folder, which is locked until the process ends."""
 
     def __init__(self, path, identity, build=None):
-        """`identity` is a JSON value. Results are comparable if it is equal. `build` is a text that
-        tells the programs that are measured from those of another build, whose results are kept
-        and named in the report."""
+        """`identity` is a JSON value. Results are comparable if it is equal. `build` returns a text
+        that tells the programs that are measured from those of another build, whose results are
+        kept and named in the report."""
         self.path = path
         self._identity = identity
-        self._build = build
+        self._ask_build = build or (lambda: None)
+        self._build = self._ask_build()
         self._builds = {}  # by the IDs of runs that are done
         try:
             os.makedirs(os.path.join(path, "runs"), exist_ok=True)
@@ -89,7 +90,13 @@ class OutputFolder:
                 os.unlink(temporary)
 
     def store(self, run, result):
-        """Makes the folder this experiment's, when its first result is stored."""
+        """Makes the folder this experiment's, when its first result is stored. Raises
+        OutputFolderError, and stores nothing, if the programs are others than at the beginning."""
+        if self._ask_build() != self._build:
+            raise OutputFolderError(
+                f"the programs were built anew meanwhile, and {run} is not stored, allowed: the same"
+                " ones from beginning to end"
+            )
         self.claim()
         if self._build is not None:
             result = {**result, _BUILD: self._build}

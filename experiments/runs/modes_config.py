@@ -16,6 +16,13 @@ _OWN = (
     "training.required_accuracy", "exchange.shared_memory", "topology", "ring", "colocated",
     "compute.pace.worker_slowdown",
 )
+# What no mode changes, since the results are computed from the cluster's; of the last two a mode may
+# set fields, but not replace them.
+_PARTLY_A_MODES = ("training", "compute")
+_NOT_A_MODES = (
+    *_OWN, "model", "data", "workers", "shard", "training.batch_size", "compute.backend",
+    *_PARTLY_A_MODES,
+)
 _FILES = ("images", "labels", "test_images", "test_labels")
 
 
@@ -161,12 +168,28 @@ def _problems(experiment):
                     f'is "{each.name}", allowed: a name with letters or digits that no other has'
                 )
             slugs.append(slug)
+            if re.search(r"[$|\\`<>\x00-\x1f]", each.name) or each.name.startswith("_"):
+                yield f"{field}[{i}].name", (
+                    f"is {each.name!r}, which a chart or a table would show as something else,"
+                    " allowed: a name without $, |, \\, `, <, > and control characters, and"
+                    " without _ at its beginning"
+                )
     for i, mode in enumerate(proto.mode):
         for k, change in enumerate(mode.set):
+            config = config_pb2.ClusterConfig()
             try:
-                _apply(change, config_pb2.ClusterConfig())
+                _apply(change, config)
             except ValueError as error:
                 yield f"mode[{i}].set[{k}]", str(error)
+                continue
+            field = change.partition("=")[0].strip()
+            for own in _NOT_A_MODES:
+                if field == own or config_file.is_set(config, own) and own not in _PARTLY_A_MODES:
+                    yield f"mode[{i}].set[{k}]", (
+                        f'is "{change}", but {own} is the experiment\'s, or the same for all modes,'
+                        " allowed: other fields"
+                    )
+                    break
     for i, situation in enumerate(proto.situation):
         if not config_file.is_positive(situation.slowdown):
             yield f"situation[{i}].slowdown", (

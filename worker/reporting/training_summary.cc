@@ -25,6 +25,7 @@ std::string TrainingSummary::ToJson() const {
   nlohmann::ordered_json json = {{"iterations", iterations},
                                  {"skipped_iterations", skipped_iterations},
                                  {"median_iteration_seconds", median_iteration_seconds},
+                                 {"began", absl::ToDoubleSeconds(began - absl::UnixEpoch())},
                                  {"seconds", seconds},
                                  {"images_per_second", images_per_second},
                                  {"compute_seconds", compute_seconds},

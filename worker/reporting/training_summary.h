@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "absl/time/time.h"
 #include "worker/exchange/core/training_exchange.h"
 
 namespace evenshard {
@@ -18,6 +19,7 @@ struct TrainingSummary {
   int64_t skipped_iterations = 0;  // the number whose gradient was not finite and was left out
   double median_iteration_seconds = 0;
   std::vector<double> iteration_seconds;
+  absl::Time began;  // of its first iteration, by the clock of the trainer
   double seconds = 0;  // the time of all iterations, without evaluation
   double images_per_second = 0;
   double compute_seconds = 0;  // the backend's time, without its waits for parameters
@@ -36,7 +38,8 @@ struct TrainingSummary {
   // Computes the median and the rate. `batch_size` is that of this worker.
   void Complete(int64_t batch_size);
 
-  // Returns the summary as one line of JSON. A loss that is not finite is null.
+  // Returns the summary as one line of JSON. A loss that is not finite is null. `began` is in
+  // seconds since 1970.
   std::string ToJson() const;
 };
 

@@ -381,6 +381,7 @@ absl::StatusOr<Trainer::Outcome> Trainer::Iterate(TrainingExchange& exchange,
 
 void Trainer::Count(const IterationProgress& iteration, absl::Duration lasted,
                     ProgressReporter& progress) {
+  if (summary_.iterations == 0) summary_.began = options_.clock->Now() - lasted;
   summary_.iteration_seconds.push_back(absl::ToDoubleSeconds(lasted));
   ++summary_.iterations;
   summary_.seconds += summary_.iteration_seconds.back();

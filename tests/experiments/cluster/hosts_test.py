@@ -4,6 +4,7 @@ import os
 import subprocess
 import sys
 import tempfile
+import time
 import unittest
 
 from experiments.cluster.hosts import HostError, LocalHost, SshHost, watched
@@ -14,6 +15,14 @@ echo "$1" >>"$(dirname "$0")/hosts"
 shift
 exec sh -c "$*"
 """
+
+
+def _command_of(name):
+    try:
+        with open(f"/proc/{name}/cmdline", encoding="utf-8", errors="replace") as file:
+            return file.read()
+    except OSError:
+        return ""  # it is no process, or gone
 
 
 class HostsTest(unittest.TestCase):
@@ -40,6 +49,15 @@ class HostsTest(unittest.TestCase):
                     self.run_on(host, "sh", "-c", 'echo "$1"; exit 3', "sh", "a  'b' $c"),
                     ("a  'b' $c\n", 3),
                 )
+
+    def test_nothing_waits_for_the_end_of_a_command_that_has_ended(self):
+        marker = os.path.join(self.folder, "marker")
+        with subprocess.Popen(watched(["true", marker]), stdin=subprocess.PIPE) as process:
+            self.assertEqual(process.wait(), 0)
+            deadline = time.monotonic() + 60
+            while left := [pid for pid in os.listdir("/proc") if marker in _command_of(pid)]:
+                self.assertLess(time.monotonic(), deadline, left)
+                time.sleep(0.01)
 
     def test_files_are_written_and_read_on_the_host(self):
         for host in (LocalHost(self.folder), SshHost(f"'{self.ssh}'", "alpha", "/programs")):

@@ -4,6 +4,7 @@ import os
 import subprocess
 import tempfile
 import unittest
+from unittest import mock
 
 from experiments.cluster import network
 from experiments.runs import experiment_config, matrix, topology
@@ -126,6 +127,13 @@ class RefusalTest(unittest.TestCase):
             "this machine allows no network namespaces (unshare: Operation not permitted):"
             " run as root, or with --network=host, which uses this machine's network unshaped",
         )
+
+    def test_a_machine_without_unshare_has_no_network(self):
+        experiment = fixture.experiment()
+        wiring = experiment.wiring(matrix.runs(experiment)[0])
+        with tempfile.TemporaryDirectory() as folder, mock.patch.dict(os.environ, PATH=folder):
+            with self.assertRaisesRegex(network.NetworkError, "cannot start unshare"):
+                network.make(network.NAMESPACES, wiring, folder)
 
 
 if __name__ == "__main__":

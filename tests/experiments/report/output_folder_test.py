@@ -55,11 +55,21 @@ class OutputFolderTest(unittest.TestCase):
             folder.stored(runs, lambda value: True), {runs[2]: {"iteration_seconds": [1.5]}}
         )
 
+    def test_a_run_of_programs_that_are_built_anew_meanwhile_is_not_stored(self):
+        run = matrix.runs(fixture.experiment())[0]
+        builds = iter(["first", "first", "second"])
+        folder = OutputFolder(self.path, {}, lambda: next(builds))
+        os.makedirs(folder.run_folder(run))
+        folder.store(run, {"seconds": 1})
+        with self.assertRaisesRegex(OutputFolderError, "built anew meanwhile"):
+            folder.store(run, {"seconds": 2})
+        self.assertEqual(folder.stored([run], lambda value: True), {run: {"seconds": 1}})
+
     def test_the_report_names_runs_of_other_builds(self):
         runs = matrix.runs(fixture.experiment())
 
         def open_by(build):
-            folder = OutputFolder(self.path, {}, build)
+            folder = OutputFolder(self.path, {}, lambda: build)
             folder.stored(runs, lambda value: set(value) == {"seconds"})
             for run in runs:
                 os.makedirs(folder.run_folder(run), exist_ok=True)

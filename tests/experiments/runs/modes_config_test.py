@@ -108,6 +108,9 @@ class ModesConfigTest(unittest.TestCase):
             " digits that no other has",
             'mode { name: "-" }': 'mode[5].name: is "-", allowed: a name with letters or digits'
             " that no other has",
+            'mode { name: "a|b" }': "mode[5].name: is 'a|b', which a chart or a table would show as"
+            " something else, allowed: a name without $, |, \\, `, <, > and control characters, and"
+            " without _ at its beginning",
             'mode { name: "x" set: "update" }': 'mode[5].set[0]: is "update", '
             + applied.format('has no "="'),
             'situation { name: "x" slowdown: 0 }': "situation[2].slowdown: is 0, allowed: a number"
@@ -125,6 +128,23 @@ class ModesConfigTest(unittest.TestCase):
         }.items():
             with self.subTest(line):
                 self.assertEqual(self.refused(_GOOD + line), f"m.textproto:11: {problem}")
+        for change, own in {
+            "training.batch_size=64": "training.batch_size",
+            "training={batch_size: 64}": "training.batch_size",
+            "training={epochs: 1}": "training",
+            "training.seed=7": "training.seed",
+            "workers=4": "workers",
+            "data.idx={images: 'x'}": "data",
+        }.items():
+            with self.subTest(change):
+                self.assertIn(
+                    f'is "{change}", but {own} is the experiment\'s, or the same for all modes',
+                    self.refused(_GOOD + f'mode {{ name: "x" set: "{change}" }}'),
+                )
+        for name in ("costs $x", "_hidden", r"two\nlines", "<b>"):
+            with self.subTest(name):
+                self.assertIn("which a chart or a table would show as something else",
+                              self.refused(_GOOD + f'situation {{ name: "{name}" }}'))
         self.assertEqual(self.refused(_GOOD.replace("seeds: 2", "seeds: 0")),
                          "m.textproto:10: seeds: is 0, allowed: at least 1")
         self.assertIn('mode[5].set[0]: is "update.nothing=1", which cannot be applied',

@@ -70,6 +70,7 @@ TEST_CASE("rank 0 evaluates, and its summary holds the run's figures") {
   CHECK(summary.traffic.bytes_out ==
         iterations * cluster.config().model().parameter_count() * sizeof(float));
   CHECK(summary.images_per_second > 0);
+  CHECK(absl::AbsDuration(absl::Now() - summary.began) < absl::Hours(1));
   CHECK(summary.compute_seconds + summary.exchange_wait_seconds <= summary.seconds);
   CHECK_THAT(summary.ToJson(), Contains("\"iterations\":352") && Contains("\"final_accuracy\":") &&
                                    Contains("\"evaluations\":[{\"iterations\":352,"));
