@@ -59,7 +59,7 @@ def _log_axis(axes):
 
 
 def _over_time(cell):
-    return [seconds for seconds, _ in cell.results[0]["curve"]], "seconds since the start of the training"
+    return [seconds for seconds, _ in cell.results[0]["curve"]], "seconds of the training"
 
 
 def _over_bytes(cell):

@@ -94,8 +94,8 @@ class OutputFolder:
         OutputFolderError, and stores nothing, if the programs are others than at the beginning."""
         if self._ask_build() != self._build:
             raise OutputFolderError(
-                f"the programs were built anew meanwhile, and {run} is not stored, allowed: the same"
-                " ones from beginning to end"
+                f"the programs were built anew meanwhile, and {run} is not stored, allowed: the"
+                " same ones from beginning to end"
             )
         self.claim()
         if self._build is not None:

@@ -16,8 +16,8 @@ _OWN = (
     "training.required_accuracy", "exchange.shared_memory", "topology", "ring", "colocated",
     "compute.pace.worker_slowdown",
 )
-# What no mode changes, since the results are computed from the cluster's; of the last two a mode may
-# set fields, but not replace them.
+# What no mode changes, since the results are computed from the cluster's; of the last two a mode
+# may set fields, but not replace them.
 _PARTLY_A_MODES = ("training", "compute")
 _NOT_A_MODES = (
     *_OWN, "model", "data", "workers", "shard", "training.batch_size", "compute.backend",

@@ -291,8 +291,7 @@ class Handle:
     def pull_state(self, array: int, addresses: dict[int, int]) -> list[int]:
         """Receives an array of the state at an address for each tensor, and returns the updates
         behind the optimizer's state by tensor."""
-        pointer = self._pointer()
-        count = self._library.tensor_count(pointer)
+        count = self._library.tensor_count(self._pointer())
         out = (ctypes.c_void_p * count)(*(addresses.get(i) for i in range(count)))
         steps = (ctypes.c_uint64 * count)()
         self._wait(self._library.pull_state, array, out, steps)
@@ -450,8 +449,7 @@ class Handle:
             if reason is None or not isinstance(failure, errors.Error):
                 raise
         finally:
-            pointer = self._pointer()
-            self._last = (self._library.iteration(pointer), self.statistics())
+            self._last = (self._library.iteration(self._pointer()), self.statistics())
             self._memory = None
             self._leaves_for = None
 
@@ -474,9 +472,10 @@ class Handle:
             raise errors.Interrupted("the worker was closed in the middle of the call", "CANCELLED")
 
     def _call(self, function, *arguments):
-        pointer = self._pointer()
+        self.require_open()
         _interrupts.prepare()
-        code = function(pointer, *arguments)
+        # No variable, which an exception would keep, and with it the worker's memory.
+        code = function(self._pointer(), *arguments)
         try:
             _interrupts.raise_pending()
         except BaseException as error:

@@ -71,7 +71,8 @@ def _lines(path: pathlib.Path) -> list[str]:
             try:
                 fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
             except BlockingIOError:
-                return file.read().removesuffix("\n").split("\n")
+                text = file.read()
+                return text.removesuffix("\n").split("\n") if text else []
     except FileNotFoundError:
         pass
     return []

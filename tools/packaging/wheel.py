@@ -160,8 +160,8 @@ def _record(files, own_name):
 
 
 def _write(path, files, bill_path, bill_text):
-    """Writes a zip file with the same time for all files, and the bill beside it. A wheel and a bill
-    that are there are replaced when both are written."""
+    """Writes a zip file with the same time for all files, and the bill beside it. Those that are
+    there are replaced when both are written."""
     part, bill_part = path.with_suffix(".part"), bill_path.with_suffix(".part")
     try:
         with zipfile.ZipFile(part, "w", zipfile.ZIP_DEFLATED) as archive:

@@ -19,7 +19,7 @@ struct TrainingSummary {
   int64_t skipped_iterations = 0;  // the number whose gradient was not finite and was left out
   double median_iteration_seconds = 0;
   std::vector<double> iteration_seconds;
-  absl::Time began;  // of its first iteration, by the clock of the trainer
+  absl::Time began;    // of its first iteration, by the clock of the trainer
   double seconds = 0;  // the time of all iterations, without evaluation
   double images_per_second = 0;
   double compute_seconds = 0;  // the backend's time, without its waits for parameters

@@ -8,6 +8,7 @@
 #include "common/base/status_macros.h"
 #include "common/placement/plan/device_profile.h"
 #include "common/placement/planned_config.h"
+#include "common/process/command_line.h"
 
 namespace evenshard {
 namespace {
@@ -99,14 +100,21 @@ absl::StatusOr<AdviceCluster> ReadRequest(const AdviceRequest& request) {
                            .has_file = !request.config.empty()};
   cluster.latency_seconds =
       request.latency_us ? *request.latency_us * 1e-6 : kDefaultLatencySeconds;
+  if (cluster.has_file) {
+    RETURN_IF_ERROR(CheckReadableAgain(
+        request.config, "the cluster and the model are taken from it one after the other"));
+    ASSIGN_OR_RETURN(const Config file, Config::Load(request.config, request.overrides));
+    RETURN_IF_ERROR(file.CheckOwnModel());
+    cluster.config = file.proto();
+  } else {
+    cluster.config = ConfigOfModel(request.model, kDefaultWorkers);
+  }
+  // The model, which Config does not look at.
   const absl::StatusOr<PlannedConfig> checked =
       cluster.has_file
           ? PlannedConfig::Load(request.config, request.overrides)
-          : PlannedConfig::Parse(ConfigOfModel(request.model, kDefaultWorkers).DebugString(),
-                                 "--model=" + request.model);
+          : PlannedConfig::Parse(cluster.config.DebugString(), "--model=" + request.model);
   RETURN_IF_ERROR(checked.status());
-  RETURN_IF_ERROR(checked->CheckOwnModel());
-  cluster.config = checked->proto();
 
   ASSIGN_OR_RETURN(const int workers, NumberOf("workers", request.workers, 1, kMostMachines,
                                                cluster.config.workers()));

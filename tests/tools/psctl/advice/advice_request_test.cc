@@ -3,9 +3,7 @@
 #include <sys/stat.h>
 
 #include <catch2/catch.hpp>
-#include <fstream>
 #include <string>
-#include <thread>
 
 #include "tests/testing/scratch_folder.h"
 
@@ -77,18 +75,6 @@ TEST_CASE("a config is the cluster, and flags replace what it says") {
   CHECK(MustRead({.config = file, .server_hosts = "7"}).server_hosts == 7);
 }
 
-TEST_CASE("a config may come from a pipe") {
-  const ScratchFolder folder;
-  const std::string pipe = folder.Path("pipe");
-  REQUIRE(mkfifo(pipe.c_str(), 0600) == 0);
-  std::thread writer([&] { std::ofstream(pipe) << kFile; });
-  const absl::StatusOr<AdviceCluster> cluster = ReadRequest({.config = pipe});
-  writer.join();
-  INFO(cluster.status());
-  REQUIRE(cluster.ok());
-  CHECK(cluster->config.workers() == 4);
-}
-
 TEST_CASE("what is wrong or missing is refused, and the error says what is allowed") {
   CHECK(ErrorOf({}) ==
         "psctl advise: has neither or both of --config and --model, allowed: one of the two");
@@ -115,6 +101,9 @@ TEST_CASE("what is wrong or missing is refused, and the error says what is allow
     model { from_workers {} } partition { scheme: STRIPED } shard { address: "a:1" } workers: 2
     update { policy: SYNC })");
   CHECK_THAT(ErrorOf({.config = from_workers}), Catch::Contains("model.from_workers: "));
+  const std::string pipe = folder.Path("pipe");
+  REQUIRE(mkfifo(pipe.c_str(), 0600) == 0);
+  CHECK_THAT(ErrorOf({.config = pipe}), Catch::Contains("is a pipe, which can be read once"));
 }
 
 }  // namespace
