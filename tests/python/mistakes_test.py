@@ -159,8 +159,11 @@ class FirstMistakesTest(unittest.TestCase):
             lambda given, model: evenshard.Optimizer(model, optimizer=given),
             lambda given, model: evenshard.DistributedOptimizer(given, model),
         ):
-            for end in outcomes_of(functools.partial(train, make), "SEQUENTIAL", 2):
-                self.assertEqual(end.kind, "FailedPrecondition", end.trace)
+            ends = outcomes_of(functools.partial(train, make), "SEQUENTIAL", 2)
+            self.assertIn("FailedPrecondition", [end.kind for end in ends])
+            for end in ends:
+                # Who still waits when the other notices it learns of that one's error.
+                self.assertIn(end.kind, ("FailedPrecondition", "Aborted"), end.trace)
                 self.assertIn('params"][6]: of shape (3,) is not a parameter of the model, and'
                               " requires a gradient now", end.error)
 
