@@ -41,7 +41,7 @@ def read_summary(log):
     if matches := UNITTEST.findall(log):
         ran, details = matches[-1]
         counts = dict(part.split("=") for part in details.split(", ") if part)
-        # Of one test case several subtests may fail; without one, what sets up its class or module.
+        # Several subtests of a test case may fail, and a class or module may fail without one.
         failures = set(UNITTEST_FAILURE.findall(log))
         cases = {name for name in failures if not name.startswith(("setUp", "tearDown"))}
         unexpected = int(counts.get("unexpected successes", 0))

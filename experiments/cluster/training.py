@@ -132,10 +132,10 @@ def _look_seconds(experiment, one, wiring):
 
 
 def curve_of(saved, began, images, accuracy, on_tick):
-    """Returns (seconds since `began`, accuracy) of some of what was saved, from the first
-    update on. Of those in equal steps the first that reaches the accuracy, and of
-    those between it and the one before the first that does, are among them: one that reached it
-    earlier, where the next of the equal steps does not, is not seen."""
+    """Returns (seconds since `began`, accuracy) of looks in equal steps, from the first update on,
+    and of those between the first of these that reaches the accuracy and the one before it, up to
+    the first that does. One that reached it earlier is not seen if the next of the equal steps
+    does not."""
     initial = images.tensors(saved[0][1])
 
     def has_begun(path):

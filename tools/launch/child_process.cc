@@ -78,7 +78,7 @@ absl::StatusOr<ChildProcess> StartChild(const std::vector<std::string>& command,
   const std::vector<char*> argv = Pointers(command);
   std::vector<char*> variables = Pointers(environment);
   variables.pop_back();
-  // Of two with the same name getenv() takes the first, and a shell the last.
+  // A process must find one variable of a name: getenv() takes the first, and a shell the last.
   std::set<absl::string_view> replaced;
   for (const std::string& own : environment) replaced.insert(NameOf(own));
   for (char** variable = environ; *variable != nullptr; ++variable) {

@@ -17,7 +17,6 @@
 #include <filesystem>
 #include <memory>
 #include <string>
-#include <system_error>
 #include <utility>
 #include <vector>
 
@@ -136,7 +135,7 @@ absl::StatusOr<LocalRunEntry> Enter(LaunchOptions& options) {
 }
 
 int Launch(LaunchOptions options) {
-  // Also one that is started again.
+  // A process that is started again reads it too.
   const absl::Status readable =
       CheckReadableAgain(options.config, "every process of the run reads the config");
   if (!readable.ok()) return PrintError(readable, kUsageError);

@@ -41,9 +41,7 @@ void CudaTransfer::UseBuffers(absl::Span<const float> parameters, absl::Span<flo
   host_parameters_ = parameters;
   host_gradients_ = gradients;
   absl::MutexLock lock(&mutex_);
-  for (Link& link : links_) {
-    if (!link.is_complete) link.written = 0;
-  }
+  for (Link& link : links_) link.written = 0;
 }
 
 void CudaTransfer::Written(int64_t begin, int64_t count) {
