@@ -85,11 +85,16 @@ class LifetimeTest(unittest.TestCase):
 
 
 class LeavingTest(unittest.TestCase):
+    def joined(self):
+        """What both workers wait at: one that gives up sooner would end the other one's join()."""
+        return fixture.multiprocessing.get_context("fork").Barrier(2)
+
     def test_a_worker_that_cannot_finish_says_so_although_its_memory_is_in_use(self):
         def work(rank):
             handle = Handle(_TENSORS)
             handle.join()
             kept = handle.parameters(0)
+            joined.wait(fixture.PATIENCE_SECONDS)
             handle.begin()
             handle.push(0)
             if rank == 1:
@@ -99,6 +104,7 @@ class LeavingTest(unittest.TestCase):
                 handle.close(error)
             return error, len(kept)
 
+        joined = self.joined()
         with fixture.Cluster(1, workers=2) as cluster:
             values = fixture.run_workers(self, cluster, work, workers=2)
         self.assertIn("must be pushed before this wait", values[1][0])
@@ -108,6 +114,7 @@ class LeavingTest(unittest.TestCase):
         def work(rank):
             handle = Handle(_TENSORS)
             handle.join()
+            joined.wait(fixture.PATIENCE_SECONDS)
             if rank == 1:
                 handle.close("")
                 return ""
@@ -117,6 +124,7 @@ class LeavingTest(unittest.TestCase):
             handle.close(error)
             return error
 
+        joined = self.joined()
         with fixture.Cluster(1, workers=2) as cluster:
             values = fixture.run_workers(self, cluster, work, workers=2)
         self.assertIn("the program gave no reason", values[0])
