@@ -27,14 +27,14 @@ class Outlook:
     images_per_second: float  # of all workers together
 
 
-def simulate(experiment, programs):
-    """Returns an Outlook of each mode in each situation without stops, over links of each rate. A
+def simulate(experiment, cells, programs):
+    """Returns an Outlook of each of these cells (Run.cell) that is in a situation without stops. A
     quorum is the same part of the workers. Raises RunError."""
     result = []
     with tempfile.TemporaryDirectory() as folder:
         path = os.path.join(folder, "cluster.textproto")
-        for one in experiment.runs():
-            if one.seed != 1 or experiment.situations[one.situation].stop_seconds:
+        for one in cells:
+            if experiment.situations[one.situation].stop_seconds:
                 continue
             for workers in WORKERS:
                 with open(path, "w", encoding="utf-8") as file:

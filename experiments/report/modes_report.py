@@ -167,7 +167,10 @@ def _outlook(outlooks):
     for mode in dict.fromkeys(o.mode for o in outlooks):
         row = [mode]
         for place in places:
-            rate = rates[mode, *place]
+            rate = rates.get((mode, *place))
+            if rate is None:
+                row.append("-")
+                continue
             text = f"{rate:,.0f}"
             row.append(f"**{text}**" if rate * _AS_GOOD >= best[place] else text)
         rows.append(row)

@@ -23,11 +23,27 @@ link_gbps: 10
 class OutlookTest(unittest.TestCase):
     def test_each_step_of_a_ring_takes_a_messages_time_to_arrive(self):
         experiment = modes_config.parse(_CONFIG, "m.textproto")
-        for one in outlook.simulate(experiment, fixture.Programs):
+        cells = dict.fromkeys(one.cell for one in experiment.runs())
+        found = outlook.simulate(experiment, cells, fixture.Programs)
+        self.assertEqual([one.workers for one in found], list(outlook.WORKERS))
+        for one in found:
             steps = 2 * (one.workers - 1)
             most = one.workers * 32 / (steps * outlook.LATENCY_US * 1e-6)
             self.assertLessEqual(one.images_per_second, most)
             self.assertGreater(one.images_per_second, most / 2)
+
+    def test_what_was_not_trained_is_not_simulated(self):
+        text = _CONFIG + (
+            'situation { name: "stopping" stop_seconds: 1 run_seconds_between: 1 }\n'
+            'link_gbps: 1'
+        )
+        experiment = modes_config.parse(text, "m.textproto")
+        cells = dict.fromkeys(one.cell for one in experiment.runs() if one.link_gbps == 1)
+        found = outlook.simulate(experiment, cells, fixture.Programs)
+        self.assertEqual(
+            [(one.situation, one.link_gbps, one.workers) for one in found],
+            [("even", 1, workers) for workers in outlook.WORKERS],
+        )
 
 
 if __name__ == "__main__":

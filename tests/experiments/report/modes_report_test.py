@@ -31,7 +31,8 @@ _SECONDS = {"SYNC": [20, 22, 30], "fast": [10, 12, 8], "never": [None, None, 11]
 _OUTLOOKS = [
     Outlook(mode, "even", 10, workers, rate)
     for mode, workers, rate in (
-        ("SYNC", 64, 1000), ("SYNC", 512, 8000), ("fast", 64, 2000), ("fast", 512, 8100))
+        ("SYNC", 64, 1000), ("SYNC", 512, 8000), ("fast", 64, 2000), ("fast", 512, 8100),
+        ("never", 64, 500))
 ]
 
 
@@ -113,6 +114,7 @@ class ModesReportTest(unittest.TestCase):
         self.assertIn("| SYNC | 100.0% | 4.00 |\n| fast | 12.5% | 1.00 |", text)
         self.assertIn("| SYNC | 1,000 | **8,000** |", text)
         self.assertIn("| fast | **2,000** | **8,100** |", text)
+        self.assertIn("| never | 500 | - |", text)
 
     def test_a_part_of_the_grid_has_a_report_too(self):
         results = _results(lambda one: one.mode == "never" and one.seed == 1)
