@@ -6,6 +6,7 @@
 #include "absl/algorithm/container.h"
 #include "absl/strings/str_cat.h"
 #include "common/base/status_macros.h"
+#include "common/base/text.h"
 #include "common/control/view/view_check.h"
 #include "server/recovery/initial_state.h"
 #include "spdlog/spdlog.h"
@@ -344,14 +345,14 @@ ProcessState SlotHost::State() const {
              IsSame(view_.slot(unloaded.first).primary(), options_.self);
     };
     if (absl::c_none_of(unloaded_since_, lacks_state)) state.set_view(view_.number());
-    state.set_failure(std::string(failure_.message()));
+    state.set_failure(Printable(failure_.message()));
     if (!unreadable_.checkpoint().empty()) *state.mutable_unreadable() = unreadable_;
   }
   for (const auto& primary : Primaries()) {
     primary->Describe(&state);
     const Shard& shard = *primary->shard();
     if (shard.has_failed() && state.failure().empty()) {
-      state.set_failure(std::string(shard.failure().message()));
+      state.set_failure(Printable(shard.failure().message()));
     }
   }
   return state;

@@ -383,7 +383,7 @@ ShardStats Shard::Stats() const {
   store_->counters().Fill(&stats);
   membership_.Fill(&stats);
   policy_->FillStats(&stats);
-  if (has_failed()) stats.set_failure(std::string(failure().message()));
+  if (has_failed()) stats.set_failure(Printable(failure().message()));
   snapshots_.FillProgress(stats.mutable_progress());
   FillWait(policy_->PendingUpdates(), clock_->Now(), &stats);
   return stats;

@@ -24,7 +24,7 @@ constexpr char kGone[] = "has lost its place in etcd";
 std::string ToValue(const absl::Status& outcome, uint64_t incarnation) {
   Verdict verdict;
   verdict.set_code(outcome.raw_code());
-  verdict.set_reason(std::string(outcome.message()));
+  verdict.set_reason(Printable(outcome.message()));
   verdict.set_incarnation(incarnation);
   return verdict.SerializeAsString();
 }

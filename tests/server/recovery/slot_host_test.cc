@@ -301,6 +301,18 @@ TEST_CASE_METHOD(HostFixture, "a view of another plan is not followed") {
   CHECK(hosts[0]->Primary(0) == nullptr);
 }
 
+TEST_CASE_METHOD(HostFixture, "a shard's failure can be sent though its text is not UTF-8") {
+  Start();
+  Begin();
+  Primary(0)->Fail(absl::DataLossError("no file B\xe4ren"));  // Latin-1
+  const ProcessState state = hosts[0]->State();
+  CHECK_THAT(state.failure(), Catch::Contains("no file B\\xe4ren"));
+  CHECK(ProcessState().ParseFromString(state.SerializeAsString()));
+  const ShardStats stats = Primary(0)->Stats();
+  CHECK_THAT(stats.failure(), Catch::Contains("no file B\\xe4ren"));
+  CHECK(ShardStats().ParseFromString(stats.SerializeAsString()));
+}
+
 TEST_CASE_METHOD(HostFixture, "the failure of a shard is the process's, and an old view nothing") {
   Start();
   Begin();

@@ -6,6 +6,7 @@
 #include "absl/algorithm/container.h"
 #include "absl/strings/str_cat.h"
 #include "common/base/error_kind.h"
+#include "common/base/text.h"
 #include "common/control/view/view_check.h"
 #include "common/control/view/worker_set.h"
 #include "common/placement/plan/plan.h"
@@ -304,7 +305,7 @@ LeaveRequest ExchangeCore::LeaveMessage(const absl::Status& outcome) const {
   LeaveRequest request;
   request.set_worker(options_.rank);
   request.set_incarnation(options_.incarnation);
-  request.set_error(std::string(outcome.message()));
+  request.set_error(Printable(outcome.message()));
   absl::MutexLock lock(&mutex_);
   request.set_before_start(!has_started_);
   return request;
@@ -320,7 +321,7 @@ void ExchangeCore::Stop(const absl::Status& outcome) {
   absl::MutexLock lock(&mutex_);
   stage_ = Stage::kStopped;
   if (!outcome.ok() && !absl::IsCancelled(outcome) && !is_dismissed_) {
-    gave_up_ = std::string(outcome.message());
+    gave_up_ = Printable(outcome.message());
   }
 }
 

@@ -1,6 +1,7 @@
 // What a worker of a ring tells operators of itself, for RingExchange.
 
 #include "absl/time/time.h"
+#include "common/base/text.h"
 #include "common/net/border_stats.h"
 #include "worker/ring/grpc/ring_exchange.h"
 
@@ -35,7 +36,7 @@ RingStats RingExchange::Stats() const {
   stats.set_bytes_in(traffic.bytes_in);
   stats.set_bytes_out(traffic.bytes_out);
   FillBorder(listening_, config_.proto(), &stats);
-  if (!failure.ok()) stats.set_failure(std::string(failure.message()));
+  if (!failure.ok()) stats.set_failure(Printable(failure.message()));
   absl::MutexLock lock(&mutex_);
   stats.set_wait_seconds(absl::ToDoubleSeconds(waited_));
   if (stall_.has_value()) {

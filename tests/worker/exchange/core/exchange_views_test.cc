@@ -385,6 +385,19 @@ TEST_CASE("a worker that gives up fails the run, unless the run has dismissed it
   CHECK(fixture.core.State().worker() == 1);
 }
 
+TEST_CASE("a worker's failure can be sent though its text is not UTF-8") {
+  ViewFixture fixture;
+  fixture.FollowAndConnect();
+  const absl::Status failure = absl::DataLossError("no image in Zoo/B\xe4ren");  // Latin-1
+  const LeaveRequest leave = fixture.core.LeaveMessage(failure);
+  CHECK(leave.error() == "no image in Zoo/B\\xe4ren");
+  CHECK(LeaveRequest().ParseFromString(leave.SerializeAsString()));
+  fixture.core.Stop(failure);
+  const ProcessState state = fixture.core.State();
+  CHECK(state.failure() == leave.error());
+  CHECK(ProcessState().ParseFromString(state.SerializeAsString()));
+}
+
 TEST_CASE("a worker has finished when the training has ended, unless the run goes back before") {
   ViewFixture fixture;
   fixture.FollowAndConnect();
