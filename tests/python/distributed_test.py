@@ -742,10 +742,12 @@ class DistributedTest(unittest.TestCase):
             self.check_right(habit, schedule)
 
     def test_what_is_refused(self):
+        """A worker of a ring that refuses its neighbour waits for another one in its place."""
+        settings = {"scheme": self.schemes[0], "startup_seconds": 15}
         for habit, schedules, text in _REFUSED:
             for schedule in schedules:
                 with self.subTest(habit.__name__, schedule=schedule):
-                    ends = outcomes_of(habit, schedule, 2, scheme=self.schemes[0])
+                    ends = outcomes_of(habit, schedule, 2, **settings)
                     self.assertRegex("\n".join(str(end.error) for end in ends), text)
                     self.assertNotIn(None, [end.error for end in ends])
 

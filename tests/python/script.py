@@ -121,9 +121,10 @@ def _values_of(value):
 
 def outcomes_of(habit, schedule, workers, *, shards=2, scheme="STRIPED", **more):
     """How the workers of a run end that do `habit(script)`. The scheme "RING": without shards."""
-    settings = {"rule": "", "schedule": schedule, "workers": workers, "scheme": scheme, **more}
+    settings = {"rule": "", "schedule": schedule, "workers": workers, "scheme": scheme}
+    settings |= {"startup_seconds": 30, "exchange_seconds": 15, **more}
     settings["is_ring"] = scheme == "RING"
-    with fixture.Cluster(shards, startup_seconds=30, exchange_seconds=15, **settings) as cluster:
+    with fixture.Cluster(shards, **settings) as cluster:
         return fixture.outcomes(
             fixture.start_workers(cluster, _work, habit, workers, workers=workers)
         )
