@@ -118,24 +118,32 @@ void Fabric::OnEvent(int kind, int index) {
   }
 }
 
-int Fabric::NextReady(const Source& source) const {
-  const int words = source.ready.size();
-  const int first = source.next / kBits;
+int Fabric::NextTurn(int source) {
+  const Source& from = sources_[source];
+  const int words = from.ready.size();
+  const int first = from.next / kBits;
+  int best = -1;
+  double least = 0;
   // The first word is searched twice: from the bit of `next` on, and in the end as a whole.
-  uint64_t mask = ~uint64_t{0} << source.next % kBits;
+  uint64_t mask = ~uint64_t{0} << from.next % kBits;
   for (int i = 0; i <= words; ++i) {
     const int word = (first + i) % words;
-    if (const uint64_t ready = source.ready[word] & mask; ready != 0) {
-      return word * kBits + __builtin_ctzll(ready);
+    for (uint64_t ready = from.ready[word] & mask; ready != 0; ready &= ready - 1) {
+      const int destination = word * kBits + __builtin_ctzll(ready);
+      const double turn = PairOf(source, destination).turn;
+      if (turn <= from.turn) return destination;
+      if (best >= 0 && turn >= least) continue;
+      best = destination;
+      least = turn;
     }
     mask = ~uint64_t{0};
   }
-  return -1;
+  return best;
 }
 
 void Fabric::Pick(int source) {
   Source& from = sources_[source];
-  const int destination = NextReady(from);
+  const int destination = NextTurn(source);
   if (destination < 0) return;
   Pair& pair = PairOf(source, destination);
   std::pop_heap(pair.waiting.begin(), pair.waiting.end(), std::greater<>());
@@ -146,6 +154,9 @@ void Fabric::Pick(int source) {
   from.destination = destination;
   from.since = events_->now();
   from.next = (destination + 1) % destinations_.size();
+  // A destination that had no chunks for a while does not make up for it.
+  from.turn = std::max(from.turn, pair.turn);
+  pair.turn = from.turn + options_.chunk_bytes[from.chunk];
   UpdateReady(source, destination);
   from.bytes = options_.chunk_bytes[from.chunk] * options_.destination_members[destination];
   events_->At(from.since + from.bytes / options_.source_rates[source], this, kSent, source);

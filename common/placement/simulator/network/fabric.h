@@ -14,9 +14,11 @@ namespace evenshard {
 // destination has one out of it. Each link has its own rate, and nothing else limits the traffic.
 //
 // A source sends one chunk at a time, to its destinations in turn, just as its connections would
-// share the link. A destination's link passes chunks on in the order of their arrival. A chunk
-// passes both links at the same time if both are free. At most `window` chunks are on their way
-// between a source and a destination, so that a slow destination does not block the others.
+// share the link: all get the same bytes of it, whatever the sizes of their chunks (start-time fair
+// queuing: Goyal, Vin and Cheng 1996). A destination's link passes chunks on in the order of their
+// arrival. A chunk passes both links at the same time if both are free. At most `window` chunks are
+// on their way between a source and a destination, so that a slow destination does not block the
+// others.
 //
 // A source or a destination may stand for several equal machines that send or receive the same
 // chunks at the same time. Such a chunk passes the link at its other end once for each of them.
@@ -75,6 +77,7 @@ class Fabric final : private EventQueue::Target {
     std::vector<uint64_t> waiting;  // min-heap of (order << 32 | chunk)
     int in_flight = 0;
     double delivered_bytes = 0;
+    double turn = 0;  // Source::turn when it has had its share for the chunks that were sent
   };
   struct Source {
     bool picks = false;  // picks its next chunk at the end of this instant
@@ -84,7 +87,8 @@ class Fabric final : private EventQueue::Target {
     uint32_t chunk = 0;
     double since = 0;
     double bytes = 0;             // that pass the source's link
-    int next = 0;                 // the destination whose turn it is
+    double turn = 0;              // bytes that a destination with chunks has been sent by now
+    int next = 0;                 // of destinations with the same turn, the one that comes first
     std::vector<uint64_t> ready;  // a bit for each destination, set if a chunk may be sent to it
   };
   struct Arrival {
@@ -117,8 +121,8 @@ class Fabric final : private EventQueue::Target {
   void Pace(int source, int destination, double bytes);
   // Returns whether a source that is slowest is sending, so that others may have to wait for it.
   bool SlowestSends(int destination);
-  // Returns the first ready destination from `next` on, cyclically, or -1 if there is none.
-  int NextReady(const Source& source) const;
+  // Returns the ready destination whose turn it is, or -1 if there is none.
+  int NextTurn(int source);
   Pair& PairOf(int source, int destination) {
     return pairs_[static_cast<size_t>(source) * destinations_.size() + destination];
   }
