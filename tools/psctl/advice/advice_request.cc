@@ -60,6 +60,10 @@ void SetLinks(double gbps, ClusterConfig* config) {
 
 void SetWorkers(int workers, ClusterConfig* config) {
   config->set_workers(workers);
+  // Each of these shards has a worker on its host.
+  if (const int more = config->shard_size() - workers; config->colocated() && more > 0) {
+    config->mutable_shard()->DeleteSubrange(workers, more);
+  }
   Compute::Emulated* device = MutableEmulatedDeviceOf(config->mutable_compute());
   if (device != nullptr && device->worker_slowdown_size() > workers) {
     device->mutable_worker_slowdown()->Truncate(workers);

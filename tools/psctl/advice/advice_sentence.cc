@@ -79,9 +79,12 @@ const Choice* Alone(const Advice& advice) {
 std::string SmallSentence(const Advice& advice) {
   const Choice* const alone = Alone(advice);
   if (alone == nullptr || alone->iteration_seconds >= kSmallSeconds) return "";
+  constexpr double kLeastSeconds = 1e-6;  // that is formatted as more than 0
   return absl::StrCat(
       " The model is so small that it hardly matters: an iteration of one worker alone takes ",
-      FormatSeconds(alone->iteration_seconds), ", and a device's own overhead is not counted.");
+      alone->iteration_seconds < kLeastSeconds ? "less than " : "",
+      FormatSeconds(std::max(alone->iteration_seconds, kLeastSeconds)),
+      ", and a device's own overhead is not counted.");
 }
 
 // How much faster than one worker alone, if that is known.

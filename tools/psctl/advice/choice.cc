@@ -219,7 +219,7 @@ Choice Evaluate(const Candidate& candidate, double latency_seconds, Schedules sc
     scheduled.config.mutable_exchange()->set_schedule(schedule);
     absl::StatusOr<PlannedConfig> config = PlannedConfigOf(scheduled);
     if (!config.ok()) {
-      if (choice.refused.empty()) choice.refused = Problem(config.status());
+      choice.refused = Problem(config.status());
       continue;
     }
     Simulated simulated(scheduled, *std::move(config), latency_seconds);

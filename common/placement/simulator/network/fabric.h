@@ -77,7 +77,7 @@ class Fabric final : private EventQueue::Target {
     std::vector<uint64_t> waiting;  // min-heap of (order << 32 | chunk)
     int in_flight = 0;
     double delivered_bytes = 0;
-    double turn = 0;  // Source::turn when it has had its share for the chunks that were sent
+    double turn = 0;  // the Source::turn at which its next chunk is due
   };
   struct Source {
     bool picks = false;  // picks its next chunk at the end of this instant

@@ -5,6 +5,7 @@
 #include <catch2/catch.hpp>
 #include <string>
 
+#include "common/placement/simulator/cluster_rates.h"
 #include "tests/testing/scratch_folder.h"
 
 namespace evenshard {
@@ -73,6 +74,17 @@ TEST_CASE("a config is the cluster, and flags replace what it says") {
   CHECK(replaced.config.shard(1).link_gbps() == 1);
   CHECK(replaced.server_hosts == 0);
   CHECK(MustRead({.config = file, .server_hosts = "7"}).server_hosts == 7);
+}
+
+TEST_CASE("with fewer workers, fewer shards are beside them") {
+  const ScratchFolder folder;
+  const std::string file = folder.Write("run.textproto", kFile);
+  const ClusterConfig one =
+      MustRead({.config = file, .overrides = {"colocated=true"}, .workers = "1"}).config;
+  REQUIRE(one.shard_size() == 1);
+  CHECK(one.shard(0).address() == "a:1");
+  CHECK(ConfiguredRates(one).worker_link.size() == 1);
+  CHECK(MustRead({.config = file, .workers = "1"}).config.shard_size() == 2);
 }
 
 TEST_CASE("what is wrong or missing is refused, and the error says what is allowed") {

@@ -304,6 +304,16 @@ TEST_CASE("a candidate is predicted with its fastest schedule, or says why it is
   CHECK(refused.images_per_second == 0);
 }
 
+TEST_CASE("a candidate is refused for what no schedule would help") {
+  AdviceCluster cluster = ClusterOf(R"(
+    update { policy: SYNC clip_global_norm: 1 }
+    recovery { checkpoint { folder: "x" every_iterations: 5 } })");
+  cluster.config.mutable_compute()->mutable_emulated()->add_worker_slowdown(3);
+  const std::vector<Candidate> changed = Changed(Named(Placements(cluster), "one server"));
+  const Choice refused = Evaluate(Named(changed, "one server, ASYNC"), 1e-4);
+  CHECK_THAT(refused.refused, Catch::StartsWith("recovery.checkpoint.every_iterations: "));
+}
+
 TEST_CASE("a slow shard among many hosts is not left out") {
   AdviceCluster cluster = ClusterOf("update { policy: SYNC } colocated: true", 0);
   cluster.config.set_workers(32);
