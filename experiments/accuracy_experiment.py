@@ -39,7 +39,8 @@ def add_flags(add):
     add("--workers", default="2,4,8", help="numbers of workers; default: 2,4,8")
     add("--seeds", type=program.count, default=3, help="of each; default: 3")
     add("--epochs", type=program.count, default=3, help="default: 3")
-    add("--drawn", type=int, default=0, metavar="N", help="draws N trainings instead")
+    add("--drawn", type=program.count_or_none, default=0, metavar="N",
+        help="draws N trainings instead")
     add("--draw_seed", type=int, default=1, help="of the draw; default: 1")
     add("--set", action="append", default=[], metavar="FIELD=VALUE", dest="overrides",
         help="as launch's")
@@ -101,7 +102,7 @@ def _trainings(arguments):
 def work(arguments, programs):
     if not os.path.isfile(program.from_user(arguments.config)):
         raise program.UsageError(f"--config: is {arguments.config}, allowed: a file that exists")
-    if not all(each.isdigit() and int(each) > 0 for each in arguments.workers.split(",")):
+    if not all(each.isdecimal() and int(each) > 0 for each in arguments.workers.split(",")):
         raise program.UsageError(
             f"--workers: is {arguments.workers}, allowed: numbers above 0, separated by commas")
     modes = arguments.modes or list(_MODES)

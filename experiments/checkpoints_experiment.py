@@ -184,7 +184,10 @@ def work(arguments, programs):
     if arguments.out:
         program.check_can_write("--out", arguments.out)
     where = program.from_user(arguments.folder)
-    os.makedirs(where, exist_ok=True)
+    try:
+        os.makedirs(where, exist_ok=True)
+    except OSError as error:
+        raise program.UsageError(f"--folder: {error}, allowed: a folder, or a new one") from None
     times = {False: [], True: []}
     rates = []  # while there was something to write, from first to last, and of the disk
     for _ in range(arguments.repeats):

@@ -56,6 +56,14 @@ def count(text):
     return number
 
 
+def count_or_none(text):
+    """The same, but it may be none."""
+    number = int(text)
+    if number < 0:
+        raise argparse.ArgumentTypeError(f"is {number}, allowed: at least 0")
+    return number
+
+
 def check_can_write(flag, path):
     """Before hours of work, whose result the file will have. Raises UsageError."""
     try:

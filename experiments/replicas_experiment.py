@@ -29,7 +29,7 @@ _REPLICA_COUNTS = (0, 1)
 
 def add_flags(add):
     add("--out", required=True, metavar="DIR", help="the folder of the results")
-    add("--drawn", type=int, default=3, metavar="N", help="default: 3")
+    add("--drawn", type=program.count_or_none, default=3, metavar="N", help="default: 3")
     add("--seed", type=int, default=7, help="of the drawn clusters; default: 7")
     add("--shrink", type=program.count, metavar="N",
         help="models of about 1/N of the size, for a try")
@@ -86,9 +86,12 @@ def _experiment(cluster, replicas):
 
 def work(arguments, programs):
     # Nobody else's, as long as this goes on.
-    folder = output_folder.OutputFolder(
-        program.from_user(arguments.out), {"experiment": "replicas"}
-    )
+    try:
+        folder = output_folder.OutputFolder(
+            program.from_user(arguments.out), {"experiment": "replicas"}
+        )
+    except output_folder.OutputFolderError as error:
+        raise program.UsageError(error) from None
     folder.claim()
     rows = []
     for cluster in _clusters(arguments):

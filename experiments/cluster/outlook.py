@@ -14,6 +14,7 @@ from proto import config_pb2
 WORKERS = (64, 512)
 LATENCY_US = 100  # of a message, as psctl advise assumes
 _WORKERS_OF_A_SHARD = 4  # where shards have hosts of their own
+_REFUSED = 2  # the exit code of a simulation for a wrong config
 
 
 @dataclasses.dataclass(frozen=True)
@@ -29,7 +30,8 @@ class Outlook:
 
 def simulate(experiment, cells, programs):
     """Returns an Outlook of each of these cells (Run.cell) that is in a situation without stops. A
-    quorum is the same part of the workers. Raises RunError."""
+    quorum is the same part of the workers. What cannot be on so many workers, such as a model that
+    fills fewer shards, is told and left out. Raises RunError."""
     result = []
     with tempfile.TemporaryDirectory() as folder:
         path = os.path.join(folder, "cluster.textproto")
@@ -44,11 +46,18 @@ def simulate(experiment, cells, programs):
                     f"--latency_us={LATENCY_US}", "--format=json",
                 ]
                 done = subprocess.run(command, capture_output=True, text=True, check=False)
+                if done.returncode == _REFUSED:
+                    print(f"left out: {one.mode}, {workers} workers: {_reason(done.stderr, path)}")
+                    continue
                 if done.returncode != 0:
                     raise run.RunError(f"simulate failed for {one}: {done.stderr.strip()}")
                 rate = json.loads(done.stdout)["images_per_second"]
                 result.append(Outlook(one.mode, one.situation, one.link_gbps, workers, rate))
     return result
+
+
+def _reason(text, path):
+    return " ".join(text.split()).replace(f"{path}:", "")
 
 
 def _config(experiment, one, workers):

@@ -88,14 +88,17 @@ class TestImages:
         for layer in self._layers:
             kind = layer.WhichOneof("kind")
             if kind in ("conv", "linear"):
-                weight, bias = tensors[f"{layer.name}/weight"], tensors[f"{layer.name}/bias"]
+                weight, bias = tensors[f"{layer.name}/weight"], tensors.get(f"{layer.name}/bias")
             if kind == "conv":
-                x = functional.conv2d(x, weight, bias, padding=layer.conv.padding)
+                conv = layer.conv
+                x = functional.conv2d(x, weight, bias, stride=conv.stride, padding=conv.padding)
             elif kind == "linear":
                 pixels = x.flatten(1)[:, :, None, None]
                 x = functional.conv2d(pixels, weight[:, :, None, None], bias)
             elif kind == "relu":
                 x = x.relu()
             else:
-                x = functional.max_pool2d(x, layer.max_pool.kernel)
+                pool = layer.max_pool
+                stride = pool.stride if pool.HasField("stride") else pool.kernel
+                x = functional.max_pool2d(x, pool.kernel, stride, pool.padding)
         return x.flatten(1)

@@ -65,6 +65,10 @@ class AccuracyTest(unittest.TestCase):
         done = _run(_CONFIG, "--workers=2,x")
         self.assertEqual(done.returncode, 2)
         self.assertIn("--workers: is 2,x, allowed: numbers above 0", done.stdout)
+        self.assertEqual(_run(_CONFIG, "--workers=\u00b2").returncode, 2)
+        done = _run(_CONFIG, "--drawn=-2")
+        self.assertEqual(done.returncode, 2)
+        self.assertIn("--drawn: is -2, allowed: at least 0", done.stdout)
 
     def test_a_run_that_fails_is_told(self):
         done = _run(_CONFIG, "--workers=2", "--mode=policy: SSP staleness: -1")

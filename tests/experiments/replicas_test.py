@@ -43,6 +43,11 @@ class ReplicasTest(unittest.TestCase):
         done = subprocess.run([_REPLICAS], capture_output=True, text=True, check=False)
         self.assertEqual(done.returncode, 2)
         self.assertIn("--out", done.stderr)
+        done = subprocess.run(
+            [_REPLICAS, "--out=/dev/null/none"], capture_output=True, text=True, check=False,
+        )
+        self.assertEqual(done.returncode, 2)
+        self.assertIn("cannot write to --out=/dev/null/none: ", done.stderr)
 
 
 if __name__ == "__main__":

@@ -1,5 +1,7 @@
 """The outlook on more workers."""
 
+import contextlib
+import io
 import unittest
 
 from experiments.cluster import outlook
@@ -31,6 +33,15 @@ class OutlookTest(unittest.TestCase):
             most = one.workers * 32 / (steps * outlook.LATENCY_US * 1e-6)
             self.assertLessEqual(one.images_per_second, most)
             self.assertGreater(one.images_per_second, most / 2)
+
+    def test_what_cannot_be_on_more_workers_is_left_out(self):
+        text = _CONFIG.replace("MEMORY_BASED", "LAYER_BASED placement: GREEDY").replace(
+            "topology: RING", "")
+        experiment = modes_config.parse(text, "m.textproto")
+        cells = dict.fromkeys(one.cell for one in experiment.runs())
+        with contextlib.redirect_stdout(io.StringIO()) as said:
+            self.assertEqual(outlook.simulate(experiment, cells, fixture.Programs), [])
+        self.assertRegex(said.getvalue(), r"^left out: ring, 64 workers: .*can fill 1 to 1 shards")
 
     def test_what_was_not_trained_is_not_simulated(self):
         text = _CONFIG + (
