@@ -9,6 +9,7 @@ import datetime
 import importlib
 import ipaddress
 import os
+import re
 import socket
 from collections.abc import Iterable
 from typing import NamedTuple
@@ -19,7 +20,8 @@ from evenshard import _environment, _library, errors
 _NAMES = {"ring": "RING", "parameter_server": "PARAMETER_SERVER"}
 
 _MASTER = ("WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
-_STARTUP = datetime.timedelta(seconds=30)  # limits.startup_seconds by default
+_STARTUP_SECONDS = 30.0  # limits.startup_seconds by default
+_STARTUP = re.compile(r"\bstartup_seconds\s*[:=]\s*([\d.eE+]+)")
 
 _MADE = """\
 model {{ from_workers {{}} }}
@@ -62,7 +64,7 @@ def find(
         )
     changes = _environment.overrides(overrides, config)
     if topology == "ring" and config is None and not os.environ.get("EVENSHARD_CONFIG"):
-        return Place(_rendezvous(rank), changes, is_ring=True)
+        return Place(_rendezvous(rank, _startup_seconds(changes)), changes, is_ring=True)
     text = _environment.config(config)
     is_ring = _is_ring(text, changes)
     if topology is not None and is_ring != (topology == "ring"):
@@ -85,7 +87,17 @@ def _is_ring(text, changes):
     return topology.value == _library.RING
 
 
-def _rendezvous(rank):
+def _startup_seconds(changes):
+    """What the overrides say of limits.startup_seconds. What is no number, a config refuses."""
+    for change in reversed(changes):
+        found = _STARTUP.search(change) if change.startswith("limits") else None
+        if found:
+            with contextlib.suppress(ValueError):
+                return float(found[1])
+    return _STARTUP_SECONDS
+
+
+def _rendezvous(rank, seconds):
     """Tells all workers this one's address, and returns the text of a config with everybody's."""
     needed = _MASTER if rank is not None else ("RANK", *_MASTER)
     missing = [name for name in needed if not os.environ.get(name)]
@@ -96,19 +108,20 @@ def _rendezvous(rank):
             " SCRIPT` or by torchrun, or a config with topology: RING and ring { address }"
         )
     own, workers = _environment.rank(rank), _environment.workers()
+    limit = datetime.timedelta(seconds=seconds)
     try:
         # As init_process_group does, beside which it works; also with a PyTorch 2 without libuv.
         rendezvous = importlib.import_module("torch.distributed.rendezvous").rendezvous
         url = f"env://?rank={own}&world_size={workers}&use_libuv=0"
-        store, _, _ = next(rendezvous(url, timeout=_STARTUP))
+        store, _, _ = next(rendezvous(url, timeout=limit))
         name = f"evenshard/ring/{len(_stores)}/"
         _stores.append(store)
-        store.set_timeout(_STARTUP)
+        store.set_timeout(limit)
         addresses = addresses_by(store, name, own, workers)
     except (RuntimeError, ValueError, OSError) as error:
         raise errors.DeadlineExceeded(
             f"topology: is 'ring', and worker {own} did not learn the addresses of all {workers}"
-            f" workers within {_STARTUP.seconds} s at MASTER_ADDR"
+            f" workers within {seconds:g} s (limits.startup_seconds) at MASTER_ADDR"
             f" {os.environ['MASTER_ADDR']}:{os.environ['MASTER_PORT']}: {error}",
             "DEADLINE_EXCEEDED",
         ) from error

@@ -119,7 +119,8 @@ def launch(
 
     Errors: ConfigError for a wrong argument; FailedPrecondition if there is no program `launch`;
     KeyboardInterrupt after Ctrl-C, when everything has ended. SIGTERM and SIGHUP are forwarded too,
-    if this is called in the main thread.
+    if this is called in the main thread; then the handler of this program is called, or SystemExit
+    raised if it has none. What a handler raises meanwhile, as of SIGALRM, ends the run too.
     """
     if not is_module:
         _check_file(named("script"), script)
@@ -285,13 +286,35 @@ def _run(command, environment, stdin, names):
         stderr=subprocess.PIPE if stdin is None else None,
         start_new_session=True, preexec_fn=_end_with_parent, text=True, errors="replace",
     )
-    with _forwarding(process) as received:
-        # Not in a thread: a parent's death signal comes with the end of each of its threads.
-        _tell(process.stderr, names)
-        code = process.wait()
+    try:
+        with _forwarding(process) as received:
+            # Not in a thread: a parent's death signal comes with the end of each of its threads.
+            _tell(process.stderr, names)
+            code = process.wait()
+    except BaseException:
+        _end(process)
+        raise
     if signal.SIGINT in received:
         raise KeyboardInterrupt
+    for number in dict.fromkeys(received):
+        handler = signal.getsignal(number)
+        if not callable(handler):
+            raise SystemExit(128 + number)
+        handler(number, None)
     return code if code >= 0 else 128 - code
+
+
+def _end(process):
+    """Ends a run that nobody waits for any more, by force if that is interrupted too."""
+    process.terminate()
+    try:
+        for _ in process.stderr or ():
+            pass
+        process.wait()
+    except BaseException:
+        process.kill()
+        process.wait()
+        raise
 
 
 def _tell(stderr, names):

@@ -49,8 +49,9 @@ class Optimizer(Training, torch.optim.Optimizer):
 
     What is exchanged: parameters that require a gradient; of batch normalisations the running mean
     and variance, of which each iteration takes the mean over the workers; of frozen parameters and
-    other persistent buffers rank 0's values. What is trained is float32, contiguous, and all on the
-    CPU or on one CUDA device. A tensor that two modules share is exchanged once.
+    other persistent buffers rank 0's values. What is trained is float32, bfloat16 or float16,
+    contiguous, and all on the CPU or on one CUDA device. A tensor that two modules share is
+    exchanged once.
 
     At the start of a run its parameters are those of rank 0. Load a checkpoint into the model
     before you make the optimizer.
@@ -166,7 +167,8 @@ class Optimizer(Training, torch.optim.Optimizer):
         self.state = _state_dict.ShardState()
         self._is_ready = True
         self._options = GroupOptions(
-            self.param_groups, self._tensors, from_config=optimizer is None
+            self.param_groups, self._tensors,
+            (lambda: self._handle.optimizer) if optimizer is None else None,
         )
         self._skips_non_finite = self._handle.skips_non_finite
         self._skipped = 0

@@ -474,6 +474,16 @@ class RingTest(unittest.TestCase):
                       self.end_of(started))
         self.assertEqual(started.returncode, 1)
 
+    def test_how_long_the_others_are_waited_for(self):
+        port = fixture.free_addresses(1)[0].rpartition(":")[2]
+        started = self.start_script(_SCRIPT, {
+            "RANK": "0", "WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port,
+            "EVENSHARD_OVERRIDES": "limits.startup_seconds=1.5",
+        })
+        self.assertIn("did not learn the addresses of all 2 workers within 1.5 s"
+                      " (limits.startup_seconds)", self.end_of(started))
+        self.assertEqual(started.returncode, 1)
+
     def run_command(self, *options):
         process = self.start_script(_SCRIPT, {}, "-m", "evenshard.run", *options)
         output = self.end_of(process)

@@ -180,6 +180,18 @@ def _changing_in_one(script):
         held.state["position"] += 1 if number < 1 else script.ranks[0]
 
 
+def _when_all_is_frozen(script):
+    """As while another network trains."""
+    model, optimizer, step = small_training(script)
+    model.requires_grad_(False)
+    optimizer.register_state("sampler", _Held({"position": 0}))
+    assert not any(p.requires_grad for p in model.parameters())
+    model.requires_grad_(True)
+    step(0)
+    step(1)
+    return optimizer.iteration
+
+
 def _in_one_only(script):
     _, optimizer, step = small_training(script)
     if script.ranks == [0]:
@@ -238,6 +250,8 @@ class StateTest(unittest.TestCase):
                 self.assertRegex("\n".join(str(end.error) for end in ends), text)
 
     def test_a_state_may_be_registered_under_way_by_all(self):
+        for end in outcomes_of(_when_all_is_frozen, "BACKWARD", 2):
+            self.assertEqual(end.value, 2, end.trace)
         for end in outcomes_of(_later_in_all, "BACKWARD", 2):
             self.assertIsNone(end.error, end.trace)
             self.assertEqual(end.value, [5, 2])

@@ -274,6 +274,41 @@ class StandInTest(_Case):
         process.send_signal(signal.SIGINT)
         self.assertEqual(process.communicate(timeout=60)[0], "interrupted\n")
 
+    def test_a_signal_ends_a_caller_too(self):
+        for number in (signal.SIGTERM, signal.SIGHUP):
+            with self.subTest(number.name):
+                (self.scratch / "pid").unlink(missing_ok=True)
+                process = self.start("-c", _CALL, self.script)
+                process.send_signal(number)
+                self.assertEqual(process.communicate(timeout=60)[0], "")
+                self.assertEqual(process.returncode, 128 + number)
+        (self.scratch / "pid").unlink()
+        process = self.start("-c", "import signal\nsignal.signal(signal.SIGTERM, lambda *_:"
+                             " print('handled'))" + _CALL, self.script)
+        process.send_signal(signal.SIGTERM)
+        self.assertEqual(process.communicate(timeout=60)[0], "handled\ncode 143\n")
+
+    def test_what_a_handler_raises_ends_the_run(self):
+        process = self.start("-c", """
+import signal, sys, time
+import evenshard
+def late(*_):
+    raise TimeoutError
+signal.signal(signal.SIGALRM, late)
+try:
+    evenshard.launch(sys.argv[1])
+except TimeoutError:
+    print("late", flush=True)
+    time.sleep(60)
+""", self.script)
+        launched = self.launched_process()
+        process.send_signal(signal.SIGALRM)
+        self.assertEqual(process.stdout.readline(), "late\n")
+        self.assertFalse(_is_alive(launched))
+        self.assertEqual(list(self.temporary.iterdir()), [])
+        process.kill()
+        process.communicate()
+
     def test_a_caller_gives_arguments_as_a_list(self):
         done = running.run("-c", """
 import sys, evenshard

@@ -14,6 +14,12 @@ from evenshard._torch.model import ModelTensor
 def on_gradient(parameter: torch.Tensor, call: Callable[..., None]):
     """Calls `call` in each backward pass, when the gradient has been added to `parameter.grad`. Its
     arguments are up to the version of PyTorch. Returns a handle whose method remove() ends that."""
+    if not parameter.requires_grad:  # frozen now, and perhaps not for ever
+        parameter.requires_grad_(True)
+        try:
+            return on_gradient(parameter, call)
+        finally:
+            parameter.requires_grad_(False)
     if hasattr(parameter, "register_post_accumulate_grad_hook"):
         return parameter.register_post_accumulate_grad_hook(_Own(call))
     return _NodeHook(parameter, call)

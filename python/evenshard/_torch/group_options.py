@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import itertools
 import operator
+from collections.abc import Callable
 
 from evenshard import _library, errors
 from evenshard._torch import torch_optim as _torch_optim
@@ -14,9 +15,16 @@ from evenshard._torch.model import ModelTensor
 class GroupOptions:
     """The options of an optimizer's groups, at the start and when the present iteration began."""
 
-    def __init__(self, groups: list[dict], tensors: list[ModelTensor], *, from_config: bool):
-        # With `from_config` the config's schedule counts until somebody changes the rates.
-        self._are_ours = not from_config
+    def __init__(
+        self,
+        groups: list[dict],
+        tensors: list[ModelTensor],
+        kind_of_config: Callable[[], str] | None,
+    ):
+        """With `kind_of_config`, which returns OptimizerConfig.Kind, the groups are made of the
+        config, whose schedule counts until somebody changes the rates."""
+        self._kind_of_config = kind_of_config
+        self._are_ours = kind_of_config is None
         self._first = self._numbers_of(groups)
         self._parameters = [list(group["params"]) for group in groups]
         self._fixed = [_torch_optim.options_of(group) for group in groups]
@@ -52,9 +60,9 @@ class GroupOptions:
         """Errors: FailedPrecondition unless the groups have what the iteration began with, and the
         parameters that they had at the start."""
         require_same_parameters(groups, self._parameters)
-        for number, (group, options) in enumerate(zip(groups, self._fixed)):
+        for number, group in enumerate(groups):
             now = _torch_optim.options_of(group)
-            for option, value in options.items():
+            for option, value in self._fixed_of(number, group).items():
                 if now.get(option) != value:
                     raise errors.FailedPrecondition(
                         f'param_groups[{number}]["{option}"]: is {now.get(option)!r}, allowed:'
@@ -73,9 +81,18 @@ class GroupOptions:
         """Returns what each group has after it has taken over what was saved of it. Errors:
         InvalidArgument if what must not change would."""
         return [
-            _torch_optim.taken_over(*each, f"load_state_dict: param_groups[{number}]")
-            for number, each in enumerate(zip(groups, saved, self._fixed))
+            _torch_optim.taken_over(
+                group, other, self._fixed_of(number, {**group, **other}),
+                f"load_state_dict: param_groups[{number}]",
+            )
+            for number, (group, other) in enumerate(zip(groups, saved))
         ]
+
+    def _fixed_of(self, number, group):
+        """What must be in a group with these options."""
+        if self._kind_of_config is None:
+            return self._fixed[number]
+        return _torch_optim.options_of_kind(self._kind_of_config(), group)
 
     @staticmethod
     def _numbers_of(groups):

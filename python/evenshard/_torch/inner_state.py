@@ -42,7 +42,8 @@ class InnerState:
             raise
         text, tensors, kinds = self._arrived
         self._arrived = ("", [], [])
-        model = self._optimizer.param_groups[0]["params"][0].device
+        groups = self._optimizer.param_groups  # some may have no parameters
+        model = next(tensor for group in groups for tensor in group["params"]).device
         tensors = [
             _state_parts.to_device(tensor, kind, model) for tensor, kind in zip(tensors, kinds)
         ]

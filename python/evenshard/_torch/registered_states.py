@@ -62,14 +62,14 @@ class RegisteredStates:
                     self._taken = self._handle.take_state()
                 self._restore(name, self._taken)
                 self._restore(_GROUPS, self._taken)
+            if not self._hooks:
+                self._hooks = [
+                    on_gradient(item.tensor, self.begun)
+                    for item in self._tensors if item.is_parameter
+                ]
         except BaseException:
             self._states, self._initial, self._texts = before
             raise
-        if not self._hooks:
-            self._hooks = [
-                on_gradient(item.tensor, self.begun)
-                for item in self._tensors if item.is_parameter
-            ]
 
     def begun(self, *_) -> None:
         """The script has begun its next iteration: what counts as of "backward" counts now."""

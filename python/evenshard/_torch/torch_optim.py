@@ -119,6 +119,17 @@ def options_of(group: dict) -> dict:
     return fixed
 
 
+def options_of_kind(kind: str, group: dict) -> dict:
+    """Returns what of options_of() a group must have that was made of a config. `kind` is
+    OptimizerConfig.Kind. An option that the group has not is the config's."""
+    has_momentum = kind in ("MOMENTUM", "NESTEROV", "DELAYED_NESTEROV", "RMSPROP_MOMENTUM")
+    wanted = {
+        "momentum != 0": has_momentum, "nesterov": kind == "NESTEROV",
+        "amsgrad": kind.endswith("_AMSGRAD"), "maximize": False, "centered": False, "dampening": 0,
+    }
+    return {option: wanted[option] for option in options_of(group) if option in wanted}
+
+
 def taken_over(group: dict, saved: dict, fixed: dict, place: str) -> dict:
     """Returns what a group has after it has taken over what was saved of one. Errors:
     InvalidArgument if what must stay as it is, options_of, would be another, or a number is
