@@ -22,6 +22,7 @@ import tempfile
 from experiments import program
 from experiments.cluster import run
 
+_WORKERS = "2,4,8"
 _MODES = (
     "policy: SYNC",
     "policy: SSP staleness: 4",
@@ -36,7 +37,7 @@ def add_flags(add):
         help="an Update in text format, to compare with the first one, and other overrides\n"
              "behind it, each after a vertical bar; with --drawn they may name what is drawn,\n"
              "the OPTIMIZER and the local STEPS;\ndefault: " + "\n         ".join(_MODES))
-    add("--workers", default="2,4,8", help="numbers of workers; default: 2,4,8")
+    add("--workers", help=f"numbers of workers, unless they are drawn; default: {_WORKERS}")
     add("--seeds", type=program.count, default=3, help="of each; default: 3")
     add("--epochs", type=program.count, default=3, help="default: 3")
     add("--drawn", type=program.count_or_none, default=0, metavar="N",
@@ -102,6 +103,10 @@ def _trainings(arguments):
 def work(arguments, programs):
     if not os.path.isfile(program.from_user(arguments.config)):
         raise program.UsageError(f"--config: is {arguments.config}, allowed: a file that exists")
+    if arguments.workers is None:
+        arguments.workers = _WORKERS
+    elif arguments.drawn:
+        raise program.UsageError("--workers: is given with --drawn, which draws them, allowed: one")
     if not all(each.isdecimal() and int(each) > 0 for each in arguments.workers.split(",")):
         raise program.UsageError(
             f"--workers: is {arguments.workers}, allowed: numbers above 0, separated by commas")
