@@ -21,6 +21,7 @@ _NAMES = {"ring": "RING", "parameter_server": "PARAMETER_SERVER"}
 
 _MASTER = ("WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
 _STARTUP_SECONDS = 30.0  # limits.startup_seconds by default
+_MOST_SECONDS = 1e7  # that a store can wait, and a person would
 _STARTUP = re.compile(r"\bstartup_seconds\s*[:=]\s*([\d.eE+]+)")
 
 _MADE = """\
@@ -108,7 +109,7 @@ def _rendezvous(rank, seconds):
             " SCRIPT` or by torchrun, or a config with topology: RING and ring { address }"
         )
     own, workers = _environment.rank(rank), _environment.workers()
-    limit = datetime.timedelta(seconds=seconds)
+    limit = datetime.timedelta(seconds=min(seconds, _MOST_SECONDS))
     try:
         # As init_process_group does, beside which it works; also with a PyTorch 2 without libuv.
         rendezvous = importlib.import_module("torch.distributed.rendezvous").rendezvous
