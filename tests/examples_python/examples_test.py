@@ -211,9 +211,11 @@ class ExamplesTest(unittest.TestCase):
         one = self.number(r"loss on held-out text: (\S+), by one process", output)
         self.assertLess(several, 3.5)  # of 5.5 at the start
         self.assertLess(abs(several - one), 0.01)
+        # On a slow disk the last ones may have been left out (docs/recovery.md).
+        newest = max(int(p.parent.name[-10:]) for p in folder.glob("*/manifest.json"))
         done = running.run(*command, "--resume", *script, "80", OMP_NUM_THREADS="1")
         self.assertEqual(done.returncode, 0, done.stdout)
-        self.assertIn("[worker 0] goes on at step 60", done.stdout)
+        self.assertIn(f"[worker 0] goes on at step {newest}\n", done.stdout)
 
     @_needs("numpy")
     def test_numpy(self):

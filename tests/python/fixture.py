@@ -1,10 +1,11 @@
 """What the tests of the Python package need: the package itself, shards, and workers as processes.
 
-Import this module before `evenshard`. The tests' own process never loads the library, so that it
+Import this module before `evenshard`. The tests' own process never calls the library, so that it
 may fork workers as often as it likes.
 """
 
 import contextlib
+import ctypes
 import io
 import itertools
 import multiprocessing
@@ -43,6 +44,13 @@ try:
     torch.set_num_threads(1)
 except ImportError:
     torch = None
+
+import evenshard  # noqa: E402
+
+# What is loaded when it is used would be loaded by each worker anew, a third of its time.
+for name in evenshard.__all__:
+    getattr(evenshard, name)
+ctypes.CDLL(os.environ["EVENSHARD_LIBRARY"])
 
 PATIENCE_SECONDS = 120
 # Where workers and references make their tensors: "cpu", or "cuda" where there is a GPU.
