@@ -75,7 +75,9 @@ absl::Status CheckDevice(const AdviceRequest& request, const PlannedConfig& chec
                          const ClusterConfig& config) {
   const absl::StatusOr<std::vector<LayerTime>> times = PredictedLayerTimes(checked.model(), config);
   if (!times.ok()) {
-    return absl::InvalidArgumentError(absl::StrCat("--device: ", times.status().message()));
+    return absl::InvalidArgumentError(
+        absl::StrCat("--device: is \"", absl::CEscape(request.device),
+                     "\", allowed: ", KnownDevices(/*with_none=*/false)));
   }
   const bool computes = std::any_of(times->begin(), times->end(),
                                     [](const LayerTime& time) { return time.forward_seconds > 0; });
