@@ -6,7 +6,9 @@
 #include <cstring>
 #include <memory>
 #include <optional>
+#include <stop_token>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
@@ -51,10 +53,25 @@ struct CommandLine {
   bool resume = false;
 };
 
+// As long as it lives, one of `signals` ends the process: nothing is served yet that would have to
+// end in order.
+std::jthread EndAtSignal(const sigset_t& signals) {
+  return std::jthread([signals](const std::stop_token& is_over) {
+    const timespec pause = absl::ToTimespec(absl::Milliseconds(10));
+    while (!is_over.stop_requested()) {
+      const int signal = sigtimedwait(&signals, nullptr, &pause);
+      if (signal <= 0) continue;
+      spdlog::info("{}: ending before the checkpoint to begin from is read", strsignal(signal));
+      _exit(0);
+    }
+  });
+}
+
 // Returns what a run without views begins from. The process of shard 0 holds the run's folder of
-// checkpoints from now on.
+// checkpoints from now on. Reads all of a checkpoint, for minutes if it is large, unless one of
+// `signals` ends the process.
 absl::StatusOr<View> FindStart(const PlannedConfig& config, int shard, bool resume,
-                               Storage* storage, const Clock& clock,
+                               const sigset_t& signals, Storage* storage, const Clock& clock,
                                std::unique_ptr<RunCheckpoints>* checkpoints) {
   View start;
   start.set_run(config.run_fingerprint());
@@ -63,6 +80,7 @@ absl::StatusOr<View> FindStart(const PlannedConfig& config, int shard, bool resu
     if (!resume) return start;
     return config.FieldError("recovery.checkpoint", "is missing, and --resume needs it");
   }
+  const std::jthread watch = EndAtSignal(signals);
   std::optional<ViewCoordinator::Checkpoint> found;
   if (shard == 0) {
     using Start = RunCheckpoints::Start;
@@ -212,9 +230,9 @@ int Run(const CommandLine& command) {
   std::unique_ptr<RunCheckpoints> checkpoints;
   if (link == nullptr) {
     const absl::Status possible = CheckWithoutViews(*config);
-    start = possible.ok()
-                ? FindStart(*config, command.shard, command.resume, &storage, clock, &checkpoints)
-                : possible;
+    start = possible.ok() ? FindStart(*config, command.shard, command.resume, signals, &storage,
+                                      clock, &checkpoints)
+                          : possible;
     if (!start.ok()) {
       return LogError(start.status(), absl::IsInvalidArgument(start.status()) ? 2 : 1);
     }

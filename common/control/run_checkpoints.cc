@@ -116,6 +116,10 @@ absl::StatusOr<std::optional<ViewCoordinator::Checkpoint>> RunCheckpoints::FindS
   absl::Duration left = absl::Seconds(config.proto().limits().startup_seconds());
   const absl::Time until = clock.Now() + left;
   auto newest = FindNewest(folder, /*passes_over_unreadable=*/false);
+  if (!newest.ok() && left > absl::ZeroDuration()) {
+    spdlog::warn("{}; trying again for {}", std::string(newest.status().message()),
+                 absl::FormatDuration(left));
+  }
   while (!newest.ok() && left > absl::ZeroDuration()) {
     clock.SleepUntil(clock.Now() + kReadPause, std::stop_token());
     left = std::min(left - kReadPause, until - clock.Now());

@@ -233,6 +233,25 @@ TEST_CASE("damaged checkpoints are passed over by name, and an older one is used
   CHECK((outcome.model == Undisturbed()));
 }
 
+TEST_CASE("a ps that cannot read a checkpoint yet ends on a signal") {
+  const ResumeRun run;
+  REQUIRE(run.TrainTo(40).code == 0);
+  const std::string part = run.folder.Path(
+      "checkpoints/run/generation-0001-iteration-0000000040/shard-0-of-2.safetensors");
+  REQUIRE(std::filesystem::remove(part));
+  std::filesystem::create_directory(part);
+  for (const int number : {SIGTERM, SIGINT}) {
+    for (int shard = 0; shard < 2; ++shard) {
+      Program ps({"server/ps", "--config=" + run.config, absl::StrCat("--shard=", shard),
+                  "--resume", "--set=limits.startup_seconds=86400"});
+      ps.WaitFor("trying again for 24h");
+      REQUIRE(kill(ps.pid(), number) == 0);
+      CHECK(ps.Wait() == 0);
+      CHECK_THAT(ps.output(), Contains("ending before the checkpoint to begin from is read"));
+    }
+  }
+}
+
 TEST_CASE("two runs cannot use one folder at a time") {
   const ResumeRun first;
   Program running(first.Launch({"--set=training.iterations=1000000000"}));
