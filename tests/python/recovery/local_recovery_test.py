@@ -13,7 +13,8 @@ _STEPS = 40
 # Rounds of 5 steps.
 _SCRIPT = f"""
 model = models.make("mlp", seed=1)
-inner = torch.optim.Adam(model.parameters(), lr=0.01)
+groups = [{{"params": []}}, {{"params": list(model.parameters())}}]
+inner = torch.optim.Adam(groups, lr=0.01)
 optimizer = evenshard.LocalSteps(model, inner, steps=5)
 scheduler = torch.optim.lr_scheduler.ExponentialLR(optimizer, 0.999)
 optimizer.register_state("scheduler", scheduler)
