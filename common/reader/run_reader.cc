@@ -180,7 +180,13 @@ absl::StatusOr<uint64_t> RunReader::Choose(const std::vector<ShardStats>& stats,
         latest < First() ? "the run is over, and had no parameters"
                          : absl::StrCat("the run is over; its last iteration is ", trained));
   }
-  if (!IsSync()) return wanted;
+  if (!IsSync()) {
+    // A worker that was lost leaves chunks apart, but none that no worker has ever updated.
+    if (!is_over || least > 0 || largest == 0) return wanted;
+    return absl::FailedPreconditionError(
+        absl::StrCat("the run is over, and some chunks have had no update, others up to ", largest,
+                     ": a shard has been started again without a checkpoint"));
+  }
   if (is_over && least == largest) return latest;
   const std::string apart =
       absl::StrCat("the chunks are at different iterations, ", least, " to ", largest);

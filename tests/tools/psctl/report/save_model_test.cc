@@ -23,7 +23,8 @@ namespace {
 // model order, has the value i.
 class Cluster {
  public:
-  explicit Cluster(const std::string& recovery = "") : config_(MakeConfig(recovery)) {
+  explicit Cluster(const std::string& more = "update { policy: SYNC }")
+      : config_(MakeConfig(more)) {
     int64_t first = 0;
     for (const Tensor& tensor : config_.model().tensors()) {
       tensor_first_.push_back(first);
@@ -47,7 +48,7 @@ class Cluster {
   FakeShard& shard(int i) { return shards_[i]; }
 
  private:
-  PlannedConfig MakeConfig(const std::string& recovery) {
+  PlannedConfig MakeConfig(const std::string& more) {
     auto config = PlannedConfig::Parse(absl::StrCat(R"pb(
                                                       model {
                                                         input { channels: 1 height: 4 width: 4 }
@@ -61,13 +62,12 @@ class Cluster {
                                                         }
                                                       }
                                                       partition { scheme: MEMORY_BASED }
-                                                      update { policy: SYNC }
                                                       training { iterations: 1 }
                                                       compute { backend: EMULATED }
                                                       limits { chunk_bytes: 128 }
                                                       shard { address: ")pb",
                                                     shards_[0].address(), "\"} shard { address: \"",
-                                                    shards_[1].address(), "\"}", recovery),
+                                                    shards_[1].address(), "\"}", more),
                                        "cluster");
     INFO(config.status().message());
     REQUIRE(config.ok());
@@ -117,7 +117,7 @@ TEST_CASE("each shard's parameters are asked of the primary that the view names"
   Cluster plain;
   REQUIRE(SaveModel(plain.config(), folder.Path("plain")).ok());
 
-  Cluster moved("recovery { replicas: 1 }");
+  Cluster moved("update { policy: SYNC } recovery { replicas: 1 }");
   const auto chunks_0 = moved.shard(0).answers().chunks;
   const auto chunks_1 = moved.shard(1).answers().chunks;
   moved.shard(0).Change([&](auto* answers) { answers->chunks = chunks_1; });
@@ -145,8 +145,9 @@ TEST_CASE("a host that does not answer keeps nobody from the shards that do") {
   REQUIRE(bind(silent, reinterpret_cast<sockaddr*>(&address), size) == 0);
   REQUIRE(listen(silent, 1) == 0);  // connections come up, and nobody takes them
   REQUIRE(getsockname(silent, reinterpret_cast<sockaddr*>(&address), &size) == 0);
-  Cluster cluster(absl::StrCat(
-      "recovery { replicas: 1 spare { address: \"127.0.0.1:", ntohs(address.sin_port), "\" } }"));
+  Cluster cluster(
+      absl::StrCat("update { policy: SYNC } recovery { replicas: 1 spare { address: \"127.0.0.1:",
+                   ntohs(address.sin_port), "\" } }"));
   for (int shard = 0; shard < 2; ++shard) {
     cluster.shard(shard).Change([&](auto* answers) {
       answers->view.set_number(5);
@@ -275,6 +276,31 @@ TEST_CASE("what has no iteration in common any more is saved as it is, with the 
   CHECK_FALSE(saved->iteration.has_value());
   CHECK(absl::StrContains(saved->why_not, reason));
   CHECK(folder.Read("model") == folder.Read("whole"));
+}
+
+TEST_CASE("under ASYNC a shard that was started again without a checkpoint is not passed over") {
+  Cluster cluster("update { policy: ASYNC }");
+  const ScratchFolder folder;
+  const auto updates = [&](int shard, uint64_t count, bool is_over) {
+    cluster.shard(shard).Change([&](auto* answers) {
+      ShardStats::Progress* progress = answers->stats.mutable_progress();
+      answers->stats.set_chunks(1);
+      progress->set_least(count);
+      progress->set_least_exchange(count);
+      progress->set_largest(count);
+      progress->set_largest_exchange(count);
+      progress->set_is_over(is_over);
+    });
+  };
+  updates(0, 890, /*is_over=*/true);
+  // A worker that was lost in the middle of its pushes leaves chunks apart.
+  updates(1, 889, /*is_over=*/true);
+  CHECK(SaveModel(cluster.config(), folder.Path("model"))->iteration.has_value());
+  updates(1, 0, /*is_over=*/false);
+  const auto saved = SaveModel(cluster.config(), folder.Path("model"));
+  REQUIRE(saved.ok());
+  CHECK_FALSE(saved->iteration.has_value());
+  CHECK(absl::StrContains(saved->why_not, "some chunks have had no update, others up to 890"));
 }
 
 TEST_CASE("where shards have mean gradients no model is saved, and a file stays") {
