@@ -14,14 +14,17 @@ InterruptibleOutput::InterruptibleOutput(int descriptor, const sigset_t& signals
 
 InterruptibleOutput::~InterruptibleOutput() { close(signals_); }
 
-void InterruptibleOutput::Write(absl::string_view text) {
+absl::Status InterruptibleOutput::Write(absl::string_view text) {
   while (!text.empty() && AwaitRoom()) {
     // As much as a pipe with room takes at once.
     const absl::string_view part = text.substr(0, PIPE_BUF);
     const ssize_t written = write(descriptor_, part.data(), part.size());
     if (written > 0) text.remove_prefix(written);
-    if (written < 0 && errno != EINTR && errno != EAGAIN) return;
+    if (written < 0 && errno != EINTR && errno != EAGAIN) {
+      return absl::ErrnoToStatus(errno, "cannot write to standard output");
+    }
   }
+  return absl::OkStatus();
 }
 
 bool InterruptibleOutput::AwaitRoom() {

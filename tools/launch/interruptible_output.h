@@ -3,6 +3,7 @@
 
 #include <signal.h>
 
+#include "absl/status/status.h"
 #include "absl/strings/string_view.h"
 
 namespace evenshard {
@@ -19,7 +20,7 @@ class InterruptibleOutput {
   InterruptibleOutput& operator=(const InterruptibleOutput&) = delete;
 
   // Errors are those of write(2), and leave the text out: of a broken pipe SIGPIPE tells.
-  void Write(absl::string_view text);
+  absl::Status Write(absl::string_view text);
 
  private:
   bool AwaitRoom();

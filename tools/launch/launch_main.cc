@@ -198,11 +198,17 @@ int Launch(LaunchOptions options) {
 
   const int columns = TerminalColumns();
   InterruptibleOutput standard_output(STDOUT_FILENO, ending);
-  LabelledOutput output(columns > 0, [&](absl::string_view text) { standard_output.Write(text); });
+  absl::Status written;  // the first error
+  LabelledOutput output(columns > 0, [&](absl::string_view text) {
+    const absl::Status status = standard_output.Write(text);
+    if (written.ok() && !status.ok()) PrintError(written = status, kFailure);
+  });
   if (!options.log_dir.empty()) {
     if (status = output.KeepIn(options.log_dir); !status.ok()) return PrintError(status, kFailure);
   }
-  return Supervise(MakeRun(options, *config, columns, coordinator.get()), &output);
+  const int code = Supervise(MakeRun(options, *config, columns, coordinator.get()), &output);
+  // Nobody misses the rest of what a terminal has shown that is gone.
+  return code == 0 && !written.ok() && columns == 0 ? kFailure : code;
 }
 
 int Main(int argc, char** argv) {

@@ -74,6 +74,20 @@ TEST_CASE("when a worker fails, all others are ended and its exit code is return
   CHECK(run.AllGone());
 }
 
+TEST_CASE("an output that cannot be written is said once, and the exit code is not 0") {
+  ScriptedRun run;
+  run.starter = {"/bin/sh", "-c", "exec \"$@\" >/dev/full", "sh"};
+  int code = 1;
+  SECTION("the run succeeds") {}
+  SECTION("the run fails") {
+    run.worker = "exit 3";
+    code = 3;
+  }
+  Program& launch = run.Start();
+  CHECK(launch.Wait() == code);
+  CHECK(launch.output() == "cannot write to standard output: No space left on device\n");
+}
+
 TEST_CASE("a process killed by signal n gives the exit code 128 + n") {
   ScriptedRun run;
   run.worker = "[[ $index == 2 ]] || await_signal; kill -SEGV $$";
