@@ -222,6 +222,7 @@ class Optimizer(Training, torch.optim.Optimizer):
     def zero_grad(self, set_to_none: bool = True) -> None:
         """Forgets the gradients. They become None by default, as from PyTorch 2.0 on, so that the
         next backward() need not clear and add them."""
+        self._renew_hooks()
         super().zero_grad(set_to_none=set_to_none)
 
     @torch.no_grad()

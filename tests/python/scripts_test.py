@@ -8,17 +8,31 @@ import contextlib
 import copy
 import io
 import itertools
+import signal
+import time
 import unittest
 import warnings
 
 from tests.python import fixture
 from tests.python.script import (
-    SCHEDULES, WIDE, Script, loss_of, mlp, outcomes_of, reference_of,
+    SCHEDULES, WIDE, Script, loss_of, mlp, outcomes_of, reference_of, small_training,
 )
 
 torch = fixture.torch
 if torch is not None:
     from torch import nn
+
+    class _Remembers(nn.Module):
+        """Keeps what it is given, and not a copy of that."""
+
+        def __init__(self):
+            super().__init__()
+            self.register_buffer("last", torch.zeros(4, 6))
+
+        def forward(self, x):
+            self.last = x
+            return x
+
 
 _STEPS = 6
 _EARLY = ("BACKWARD", "FULL")
@@ -53,6 +67,22 @@ def plain(script):
 
 def norms_of_parameters_between_backward_and_step(script):
     return _train(script, between=lambda model, _: [p.detach().norm() for p in model.parameters()])
+
+
+def a_buffer_on_the_memory_of_the_batch(script):
+    """What other workers receive in its place is not written into their batches."""
+    model = nn.Sequential(_Remembers(), *mlp())
+    optimizer = script.optimizer(model)
+    batches = [script.batch(step) for step in range(2)]
+    before = copy.deepcopy(batches)
+    for inputs, targets in batches * 3:
+        optimizer.zero_grad()
+        nn.functional.mse_loss(model(inputs), targets).backward()
+        optimizer.step()
+    if script.is_worker:
+        optimizer.synchronize()
+    torch.testing.assert_close(batches, before, rtol=0, atol=0)
+    return dict(model.named_parameters())
 
 
 def norms_of_gradients(script):
@@ -441,6 +471,7 @@ _RIGHT = [
     (a_function_that_gives_a_parameter_no_gradient, SCHEDULES),
     (a_model_of_torchscript, ("BACKWARD", "SEQUENTIAL")),
     (plain, SCHEDULES),
+    (a_buffer_on_the_memory_of_the_batch, SCHEDULES),
     (norms_of_parameters_between_backward_and_step, SCHEDULES),
     (norms_of_gradients, SCHEDULES),
     (size_of_the_update, SCHEDULES),
@@ -543,6 +574,51 @@ _ONLY_SEQUENTIAL = [
 
 
 # What is refused everywhere.
+
+
+def _there_and_back(model, _):
+    """As for an evaluation in float64."""
+    model.double()
+    model.float()
+
+
+def another_type_between_steps(script):
+    return _train(script, after=_there_and_back)
+
+
+def another_type_and_a_changed_gradient(script):
+    """What is noticed of gradients is noticed after it, too."""
+    model = mlp()
+    optimizer = script.optimizer(model)
+    for step in range(3):
+        optimizer.zero_grad()
+        loss_of(script, model, step).backward()
+        if step == 2:
+            _halve(model[0].weight)
+        optimizer.step()
+        _there_and_back(model, optimizer)
+    return model.state_dict()
+
+
+def another_type_after_zero_grad(script):
+    return _train(script, before=_there_and_back, at=2)
+
+
+def a_step_that_a_signal_ended(script):
+    """As of a time limit for each batch."""
+    def stop(*_):
+        raise TimeoutError("the batch took too long")
+    signal.signal(signal.SIGALRM, stop)
+    model, optimizer, step = small_training(script)
+    step(0)
+    if script.ranks == [0]:
+        time.sleep(2)
+        return step(1)
+    for number in range(1, 4):
+        with contextlib.suppress(TimeoutError):
+            signal.setitimer(signal.ITIMER_REAL, 0.2)
+            step(number)
+    return None
 
 
 def _change_parameters(change, **where):
@@ -688,6 +764,13 @@ _REFUSED = [
      r"betas \(0.9,\), .* allowed: numbers, and two"),
     (two_backward_passes, _EARLY, "has a second gradient"),
 ]
+_RIGHT.append((another_type_between_steps, SCHEDULES))
+_REFUSED.append((another_type_and_a_changed_gradient, _EARLY, "its gradient was changed"))
+# Since 2.1 PyTorch keeps a parameter's hooks.
+if hasattr(getattr(torch, "Tensor", None), "register_post_accumulate_grad_hook"):
+    _RIGHT.append((another_type_after_zero_grad, _EARLY))
+else:
+    _REFUSED.append((another_type_after_zero_grad, _EARLY, "has dropped the hook"))
 
 
 def _name(habit):
@@ -732,6 +815,12 @@ class ScriptsTest(unittest.TestCase):
             self.check_right(habit, "SEQUENTIAL")
             for schedule in _EARLY:
                 self.check_refused(habit, schedule, text)
+
+    def test_a_step_that_a_signal_ended(self):
+        for schedule in SCHEDULES:
+            with self.subTest(schedule):
+                ends = outcomes_of(a_step_that_a_signal_ended, schedule, 2)
+                self.assertEqual(ends[1].kind, "Interrupted", ends[1].trace)
 
     def test_what_is_refused(self):
         for habit, schedules, text in _REFUSED:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 import torch
 
@@ -45,18 +45,38 @@ class _Own(functools.partial):
     """One of on_gradient()."""
 
 
+def renew(hooks: Iterable[object]) -> list[torch.Tensor]:
+    """Puts those of on_gradient() on again that are gone: before PyTorch 2.1, from a parameter that
+    has had another type meanwhile, or was on another device. Returns the parameters."""
+    lost = [hook for hook in hooks if isinstance(hook, _NodeHook) and hook.is_lost()]
+    for hook in lost:
+        hook.renew()
+    return [hook.parameter for hook in lost]
+
+
 class _NodeHook:
     """Before PyTorch 2.1: a hook on the node that accumulates the gradient. The node lives as long
-    as the hook keeps it."""
+    as the hook keeps it, and is the parameter's until that changes its type or device."""
 
     def __init__(self, parameter, call):
-        with torch.enable_grad():
-            self._node = parameter.expand_as(parameter).grad_fn.next_functions[0][0]
-        self._handle = self._node.register_hook(
-            # A function of the script's may give none.
-            lambda *arguments: None if parameter.grad is None else call(*arguments)
-        )
+        self.parameter = parameter
+        # A function of the script's may give no gradient.
+        self._call = lambda *arguments: None if parameter.grad is None else call(*arguments)
+        self.renew()
+
+    def renew(self):
+        self._node = _node_of(self.parameter)
+        self._handle = self._node.register_hook(self._call)
+
+    def is_lost(self):
+        is_watched = self._node is not None and self.parameter.requires_grad
+        return is_watched and _node_of(self.parameter) is not self._node
 
     def remove(self):
         self._handle.remove()
         self._node = None
+
+
+def _node_of(parameter):
+    with torch.inference_mode(False), torch.enable_grad():
+        return parameter.expand_as(parameter).grad_fn.next_functions[0][0]

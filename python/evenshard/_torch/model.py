@@ -42,6 +42,14 @@ class ModelTensor(NamedTuple):
             f" {self.shape}"
         )
 
+    def replace(self, tensor: torch.Tensor) -> None:
+        """Puts another tensor in place of a buffer."""
+        kept = self.module._buffers
+        if isinstance(kept, dict):
+            dict.__setitem__(kept, self.key, tensor)
+        else:
+            setattr(self.module, self.key, tensor)
+
     def _kept(self):
         if self.is_parameter:
             return [self.tensor]

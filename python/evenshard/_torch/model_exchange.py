@@ -52,6 +52,8 @@ class ModelExchange:
             tensors, self._placement, self._watched(), handle.pushes_early
         )
         self._buffers = Buffers(handle, tensors, self._placement)
+        # The tensors that are written to: those at the start, or which took the place of others.
+        self._values = [item.tensor for item in tensors]
         # Of each parameter, where the model is given the new ones after finish(): autograd is to
         # notice at once that it must not use the old ones any more.
         self._raise_versions = [
@@ -117,6 +119,9 @@ class ModelExchange:
         if (self._unread or self._missing) and i in (
             self._unread if self.is_begun else self._missing
         ):
+            self.handle.require_open()
+            if self.handle.failure is not None:  # the new value will not come
+                self.handle.wait(i)
             raise errors.FailedPrecondition(
                 f"{self._tensors[i].name}: was read before its new value had come, by a way that"
                 " is not seen, such as a function compiled by torch.compile or a reference that the"
@@ -135,6 +140,7 @@ class ModelExchange:
                 " has been pushed; wrap all but the last backward() in `with optimizer.no_sync():`."
                 " If one backward() has several, as of a parameter in two checkpoints: "
                 + SEQUENTIAL_HINT
+                + ". After a batch that has failed: abandon()"
             )
         self._stage(i, None)
         if self._gathered >= self._push_elements:
@@ -346,7 +352,7 @@ class ModelExchange:
         buffers = [i for i in numbers if self._tensors[i].is_buffer]
         compares = self._unchanged.compares
         kept = {i for i in buffers if not self._buffers.must_take(i, compares)}
-        targets = [(i, self._tensors[i].value) for i in numbers if i not in kept]
+        targets = [(i, self._own_value(i)) for i in numbers if i not in kept]
         with torch.no_grad():
             self._placement.received([each for each in targets if not each[1].is_inference()])
         if made_in_inference_mode := [each for each in targets if each[1].is_inference()]:
@@ -357,6 +363,19 @@ class ModelExchange:
             if i not in kept:
                 self._buffers.agrees(i)
         self._missing.difference_update(numbers)
+
+    def _own_value(self, i):
+        """Where a received value goes. What the script has put in place of a buffer may be on the
+        memory of others, as of a batch, which is not written to."""
+        item = self._tensors[i]
+        value = item.value
+        if value is self._values[i] or isinstance(value, torch.nn.Parameter):
+            return value
+        with torch.inference_mode(False):  # what is made in that mode has no gradients later
+            self._values[i] = torch.empty_like(value)
+        item.replace(self._values[i])
+        self._placement.has_new_memory()
+        return self._values[i]
 
 
 def _raise_of(parameter: torch.Tensor) -> Callable[[], object]:

@@ -79,6 +79,7 @@ class OfTheScript(Training, torch.optim.Optimizer):
         return self._optimizer.defaults
 
     def zero_grad(self, *arguments, **options) -> None:
+        self._renew_hooks()
         self._optimizer.zero_grad(*arguments, **options)
 
     def state_dict(self) -> dict:

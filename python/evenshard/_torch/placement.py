@@ -15,6 +15,7 @@ Both classes have the same members, for the tensors of the model by their number
   gradient(i)             what was staged last, once copies are waited for
   parameter(i)            what was received last
   takes_early             whether it may as well take over parameters before they are needed
+  has_new_memory()        what is received next goes to memory that work in the queue may have used
   pass_done()             no more work on the parameters is queued before they are received again
   release()               ends the use of the exchanged memory
 """
@@ -132,6 +133,9 @@ class HostPlacement(_Placement):
     def received(self, targets: Iterable[tuple[int, torch.Tensor]]) -> None:
         for i, target in targets:
             target.copy_(self._parameters[i])
+
+    def has_new_memory(self) -> None:
+        pass
 
     def pass_done(self) -> None:
         pass
@@ -259,6 +263,9 @@ class DevicePlacement(_Placement):
             for i, target in targets:
                 target.copy_(self._parameters[i], non_blocking=True)
         computing.wait_stream(self._stream)
+
+    def has_new_memory(self) -> None:
+        self._last_use = None
 
     def pass_done(self) -> None:
         self._last_use = self._cuda.Event()

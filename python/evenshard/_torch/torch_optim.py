@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import collections
 import json
 from collections.abc import Iterator
 from typing import Any, NamedTuple
@@ -196,8 +197,16 @@ def strangers(
 def _problems(kind, optimizer, tensors):
     rule = _RULES[kind]
     known = {"params", "lr", *rule.fields, *SPEED, *_OTHERS}
+    names = {id(item.tensor): item.name for item in tensors}
     for number, group in enumerate(optimizer.param_groups):
         place = f"optimizer.param_groups[{number}]"
+        count = collections.Counter(id(parameter) for parameter in group["params"])
+        for parameter, times in count.items():
+            if times > 1 and parameter in names:
+                yield (
+                    f'{place}["params"]: has {names[parameter]} {times} times, and torch.optim'
+                    " would step it as often; allowed: once, as model.parameters() has it"
+                )
         for option, value in group.items():
             if option in rule.fixed:
                 if value != rule.fixed[option]:

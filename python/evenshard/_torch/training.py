@@ -17,7 +17,7 @@ from evenshard._torch import grad_scaler as _grad_scaler
 from evenshard._torch import model as _model
 from evenshard._torch import replaced_attributes as _replaced
 from evenshard._torch import torch_optim as _torch_optim
-from evenshard._torch.gradient_hooks import on_gradient, require_gradient
+from evenshard._torch.gradient_hooks import on_gradient, renew, require_gradient
 from evenshard._torch.kept_parameters import KeptParameters
 from evenshard._torch.model_exchange import ModelExchange
 from evenshard._torch.own_changes import OwnChanges
@@ -96,6 +96,10 @@ class Training:
                 {i: self._tensors[i] for i in self._trained}, not early, self._clips_the_mean
             )
             self._hooks += self._own_changes.hooks
+
+    def _renew_hooks(self):
+        """Where the gradients are forgotten, so that the next ones are seen."""
+        renew(self._hooks)
 
     def _watch_loads(self, check):
         """Has `check(replaces)` called before load_state_dict() of the model, or of a part of it:
@@ -318,6 +322,16 @@ class Training:
                     f"{item.name}: is {now} on {place} now, and was {before} on {where} when"
                     f" evenshard.{type(self).__name__} was made; allowed: model.to(...) before that"
                 )
+        for parameter in renew(self._hooks):
+            if parameter.grad is None:
+                continue
+            item = next(item for item in self._tensors if item.tensor is parameter)
+            raise errors.FailedPrecondition(
+                f"{item.name}: has had another type or was on another device for a while, for which"
+                " this PyTorch, before 2.1, has dropped the hook by which its gradient is seen;"
+                " allowed: that before the optimizer's zero_grad(), or with a copy.deepcopy() of"
+                " the model"
+            )
         for stranger in _torch_optim.strangers(self, self._tensors):
             raise errors.FailedPrecondition(
                 f"{stranger}, and requires a gradient now; allowed: a model that has it, such as an"

@@ -2,6 +2,7 @@
 
 import copy
 import unittest
+import warnings
 
 from tests.python import fixture
 
@@ -184,6 +185,13 @@ class RuleTest(unittest.TestCase):
             lambda p: torch.optim.SGD([*p, nn.Parameter(torch.ones(7))], lr=0.1),
             '["params"][4]: of shape (7,) is not a parameter of the model', model=model,
         )
+
+        def twice(parameters):
+            parameters = [*parameters]
+            with warnings.catch_warnings():  # PyTorch's
+                warnings.simplefilter("ignore")
+                return torch.optim.SGD([*parameters, parameters[2]], lr=0.1)
+        self.refused(twice, '["params"]: has 2.weight 2 times, and torch.optim would', model=model)
 
     def test_names_with_wildcards(self):
         model = nn.Module()
