@@ -56,7 +56,7 @@ int CheckpointsVerb(int argc, const char* const* argv) {
       {"config", "FILE", "the run's config", &path},
       {"folder", "DIR", "the folder, instead of the config's recovery.checkpoint.folder", &folder},
       {"set", "FIELD=VALUE", "overrides a field of the config; may be repeated", &overrides},
-      {"verify", "", "reads all files and compares their checksums", &verify},
+      {"verify", "", "reads all that a run would go on from, and compares the checksums", &verify},
       FormatFlag(&format),
   };
   if (const auto code = StartProgram("psctl", kUsage, flags, argc, argv)) return *code;

@@ -26,9 +26,8 @@ namespace evenshard {
 namespace {
 
 constexpr char kUsage[] =
-    "psctl stats [--config=FILE | --run=NAME] [--set field=value ...] [--format=table|json] "
-    "[--out=FILE]\n"
-    "            [--watch[=SECONDS]]\n\n"
+    "psctl stats [--config=FILE | --run=NAME] [--set field=value ...] [--format=table|json]\n"
+    "            [--out=FILE | --watch[=SECONDS]]\n\n"
     "Asks every shard for its statistics. The exit code is 1 if a shard does not answer. With\n"
     "`recovery` in the config, the process that holds the shard by the newest view is asked.\n"
     "Of a ring, which has no shards, every worker is asked.\n\n"
