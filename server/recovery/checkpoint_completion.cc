@@ -10,6 +10,11 @@ void CheckpointCompletion::Add(const CheckpointId& id, uint64_t number) {
   written_[id] = number;
 }
 
+std::optional<CheckpointId> CheckpointCompletion::newest() const {
+  absl::MutexLock lock(&mutex_);
+  return written_.empty() ? durable_ : std::optional(written_.rbegin()->first);
+}
+
 size_t CheckpointCompletion::waiting() const {
   absl::MutexLock lock(&mutex_);
   return written_.size();
@@ -23,7 +28,7 @@ CheckpointCompletion::Found CheckpointCompletion::Look(const Progress& progress,
   }
   Found found;
   for (const auto& [id, number] : written) {
-    found.status.Update(TryComplete(id, progress.run, now, &found));
+    found.status.Update(TryComplete(id, progress, now, &found));
   }
   if (progress.left_out_to.has_value()) {
     // What cannot be removed now is removed at a later cut.
@@ -35,9 +40,10 @@ CheckpointCompletion::Found CheckpointCompletion::Look(const Progress& progress,
   return found;
 }
 
-absl::Status CheckpointCompletion::TryComplete(const CheckpointId& id, uint64_t run, absl::Time now,
-                                               Found* found) {
-  const absl::StatusOr<bool> complete = options_.folder->TryComplete(id, run, options_.shards, now);
+absl::Status CheckpointCompletion::TryComplete(const CheckpointId& id, const Progress& progress,
+                                               absl::Time now, Found* found) {
+  const absl::StatusOr<bool> complete =
+      options_.folder->TryComplete(id, progress.run, options_.shards, now);
   if (!complete.ok()) {
     // Another slot has left it out, and removed it.
     const bool is_removed = absl::IsNotFound(complete.status());
@@ -55,7 +61,7 @@ absl::Status CheckpointCompletion::TryComplete(const CheckpointId& id, uint64_t 
     durable_ = id;
     durable_since_ = now;
   }
-  if (options_.slot != 0) return absl::OkStatus();
+  if (options_.slot != 0 && !progress.is_over) return absl::OkStatus();
   spdlog::info("the checkpoint of iteration {} is complete", id.iteration);
   return options_.folder->RemoveOld(options_.keep);
 }

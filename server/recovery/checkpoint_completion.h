@@ -32,6 +32,8 @@ class CheckpointCompletion {
     // Up to this one it writes no other than `writes`. Nothing: it was told last time.
     std::optional<CheckpointId> left_out_to;
     std::optional<CheckpointId> writes;
+    // The run: whichever slot completes the last checkpoint then removes what is too old.
+    bool is_over = false;
   };
   struct Found {
     std::optional<uint64_t>
@@ -44,6 +46,9 @@ class CheckpointCompletion {
   // The slot's part of a checkpoint of the given number is in place.
   void Add(const CheckpointId& id, uint64_t number);
 
+  // The newest of which the slot's part is in place.
+  std::optional<CheckpointId> newest() const;
+
   // How many wait for other slots' parts.
   size_t waiting() const;
 
@@ -54,7 +59,8 @@ class CheckpointCompletion {
   void FillStats(absl::Time now, ShardStats::Recovery* recovery) const;
 
  private:
-  absl::Status TryComplete(const CheckpointId& id, uint64_t run, absl::Time now, Found* found);
+  absl::Status TryComplete(const CheckpointId& id, const Progress& progress, absl::Time now,
+                           Found* found);
 
   const Options options_;
   mutable absl::Mutex mutex_;

@@ -52,9 +52,46 @@ void Checkpointer::Stop() {
   thread_.join();
 }
 
-void Checkpointer::FinishBy(absl::Time deadline) {
-  Stop();
+void Checkpointer::WorkUntil(absl::Time deadline) {
   while (options_.clock->Now() < deadline && Work()) {
+  }
+}
+
+void Checkpointer::FinishBy(absl::Time deadline, bool is_over) {
+  {
+    absl::MutexLock lock(&mutex_);
+    is_over_ |= is_over;
+  }
+  Stop();
+  WorkUntil(deadline);
+  if (!is_over || !has_changed_) return;
+  BeginLast();
+  WorkUntil(deadline);
+  {
+    absl::MutexLock lock(&mutex_);
+    if (!active_.has_value()) return;
+  }
+  End(options_.clock->Now() < deadline
+          ? absl::UnavailableError("not all of it is known where the run has ended")
+          : absl::DeadlineExceededError("limits.shutdown_seconds were over before it was written"));
+}
+
+void Checkpointer::BeginLast() {
+  LookAtFolder();  // another slot may have removed what this one has written
+  Cut last;
+  if (IsSync()) {
+    StoredChunk& chunk = options_.store->chunks().front();
+    absl::ReaderMutexLock chunk_lock(&chunk.mutex);
+    absl::MutexLock lock(&mutex_);
+    last = CutAt(view_, chunk.clock());
+  } else {
+    absl::MutexLock lock(&mutex_);
+    last = CutByClock(view_, LastNumberByClock(proto_, options_.clock->Now()));
+  }
+  absl::MutexLock lock(&mutex_);
+  if (!active_.has_value() && last.id.iteration > 0 && completion_.newest() < last.id) {
+    Note(last);
+    Activate();
   }
 }
 
@@ -65,13 +102,18 @@ void Checkpointer::Adopt(const View& view) {
   view_ = view;
   view_.clear_slot();
   view_.clear_worker();
+  is_over_ |= view.finished();
 }
 
-void Checkpointer::Begin(const Cut& cut) {
+void Checkpointer::Note(const Cut& cut) {
   last_begun_ = cut;
   last_number_ = NumberOfCut(proto_, view_, cut);
   // Also what this slot has failed to write, or a process that had it before, is never complete.
   tidies_ = true;
+}
+
+void Checkpointer::Begin(const Cut& cut) {
+  Note(cut);
   if (last_number_ % stride_ != 0) return;
   if (active_.has_value()) {
     LeaveOut(cut, absl::StrCat("that of iteration ", active_->cut.id.iteration,
@@ -82,7 +124,11 @@ void Checkpointer::Begin(const Cut& cut) {
     LeaveOut(cut, absl::StrCat(completion_.waiting(), " earlier ones wait for other slots"));
     return;
   }
-  active_.emplace(cut, options_.store->chunks().size());
+  Activate();
+}
+
+void Checkpointer::Activate() {
+  active_.emplace(last_begun_, options_.store->chunks().size());
   active_->number = last_number_;
   ++changes_;
 }
@@ -98,10 +144,8 @@ void Checkpointer::LeaveOut(const Cut& cut, absl::string_view reason) {
 
 std::optional<uint64_t> Checkpointer::Changed(int index, const StoredChunk& chunk,
                                               const ChunkChange& change) {
-  if (!IsSync()) {
-    if (!has_changed_) has_changed_ = true;  // reads, as threads share it
-    return std::nullopt;
-  }
+  if (!has_changed_) has_changed_ = true;  // reads, as threads share it
+  if (!IsSync()) return std::nullopt;
   absl::MutexLock lock(&mutex_);
   if (IsDue(chunk.clock())) Begin(CutAt(view_, chunk.clock()));
   if (active_.has_value()) ++changes_;
@@ -157,9 +201,7 @@ void Checkpointer::Tick() {
   }
   const bool may_begin = view_.number() > 0 || has_changed_;
   if (number > last_begun_.exchange && may_begin && options_.holds_role()) {
-    Begin({.id = {.generation = view_.generation(), .iteration = number},
-           .exchange = number,
-           .run = view_.run()});
+    Begin(CutByClock(view_, number));
   }
   if (completion_.waiting() == 0 && !tidies_) return;
   looks_ = true;
@@ -363,9 +405,11 @@ void Checkpointer::LookAtFolder() {
   {
     absl::MutexLock lock(&mutex_);
     progress.run = view_.run();
-    if (std::exchange(tidies_, false)) {
+    // What lacks the slot's part at the end may get it yet, and goes with what is old otherwise.
+    if (std::exchange(tidies_, false) && !is_over_) {
       progress.left_out_to = last_begun_.id;
     }
+    progress.is_over = is_over_;
     if (active_.has_value()) progress.writes = active_->cut.id;
   }
   const CheckpointCompletion::Found found = completion_.Look(progress, options_.clock->Now());

@@ -55,6 +55,9 @@ namespace evenshard {
 // removes what other slots have written of earlier ones that lack its own part, since they can
 // never be complete. So the folder stays small, however slow a slot is, and no slot waits for ever.
 //
+// When the run is over and the process ends, each slot writes a last checkpoint: all slots are
+// where the run has ended. It is never left out.
+//
 // The slot that finds the records of all slots in place completes the checkpoint with the manifest.
 // Thread-safe. Lock order: a chunk's lock, then this one's.
 class Checkpointer final : public ChunkObserver {
@@ -87,8 +90,9 @@ class Checkpointer final : public ChunkObserver {
   void Stop();
 
   // Calls Stop, and then writes what can still be written of the present checkpoint, until the
-  // deadline. REQUIRES: nothing changes the chunks any more, and Tick is not called.
-  void FinishBy(absl::Time deadline);
+  // deadline. If the run `is_over`, also a last one, unless it is there. REQUIRES: nothing changes
+  // the chunks any more, and Tick is not called.
+  void FinishBy(absl::Time deadline, bool is_over);
 
   // Which run and generation the checkpoints are of, and what else of a view they need.
   void Adopt(const View& view);
@@ -139,6 +143,11 @@ class Checkpointer final : public ChunkObserver {
     return clock.iteration > last_begun_.exchange && IsCutAt(proto_, view_, clock);
   }
   void Begin(const Cut& cut) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void Note(const Cut& cut) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);  // as last_begun_
+  void Activate() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);            // last_begun_
+  // Begins the cut of where the run has ended, unless it has its part in place.
+  void BeginLast();
+  void WorkUntil(absl::Time deadline);
   // Counts a cut that is not begun, and begins fewer from now on.
   void LeaveOut(const Cut& cut, absl::string_view reason) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   static void Fill(Copy& copy, const StoredChunk& chunk) ABSL_SHARED_LOCKS_REQUIRED(chunk.mutex);
@@ -177,7 +186,8 @@ class Checkpointer final : public ChunkObserver {
   Cut last_begun_ ABSL_GUARDED_BY(mutex_);            // or left out
   uint64_t last_number_ ABSL_GUARDED_BY(mutex_) = 0;  // NumberOfCut(last_begun_)
   uint64_t stride_ ABSL_GUARDED_BY(mutex_) = 1;       // the cuts with multiples of it are begun
-  std::atomic<bool> has_changed_ = false;             // ASYNC: some chunk, by a push
+  std::atomic<bool> has_changed_ = false;             // some chunk, by a push
+  bool is_over_ ABSL_GUARDED_BY(mutex_) = false;      // the run: each slot writes the last cut
   bool tidies_ ABSL_GUARDED_BY(mutex_) = false;       // Work() is to remove what lacks this slot
   bool looks_ ABSL_GUARDED_BY(mutex_) = false;        // Work() is to look at the folder
   absl::Duration held_up_ ABSL_GUARDED_BY(mutex_);

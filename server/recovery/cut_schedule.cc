@@ -39,4 +39,15 @@ uint64_t NumberByClock(const ClusterConfig& config, absl::Time now) {
   return static_cast<uint64_t>(absl::ToDoubleSeconds(now - absl::UnixEpoch()) / every);
 }
 
+uint64_t LastNumberByClock(const ClusterConfig& config, absl::Time now) {
+  const int64_t minutes = absl::ToUnixSeconds(now) / 60 + 1;
+  return NumberByClock(config, absl::FromUnixSeconds(60 * minutes)) + 1;
+}
+
+Cut CutByClock(const View& view, uint64_t number) {
+  return {.id = {.generation = view.generation(), .iteration = number},
+          .exchange = number,
+          .run = view.run()};
+}
+
 }  // namespace evenshard

@@ -27,6 +27,13 @@ uint64_t NumberOfCut(const ClusterConfig& config, const View& view, const Cut& c
 // checkpoints by the time of day.
 uint64_t NumberByClock(const ClusterConfig& config, absl::Time now);
 
+// ASYNC: the number of the cut with which a run ends, larger than all before: that of the next full
+// minute, since slots find the same only if they do not look across one.
+uint64_t LastNumberByClock(const ClusterConfig& config, absl::Time now);
+
+// ASYNC: the cut of a number.
+Cut CutByClock(const View& view, uint64_t number);
+
 }  // namespace evenshard
 
 #endif  // EVENSHARD_SERVER_RECOVERY_CUT_SCHEDULE_H_

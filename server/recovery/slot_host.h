@@ -74,9 +74,9 @@ class SlotHost : private AgreementTransport {
   // Failures are in State() too.
   void Adopt(const View& view);
 
-  // Adopts no view any more, and finishes the checkpoints that are being written, if it can by the
-  // deadline. When it returns, no thread of the host's asks holds_roles. REQUIRES: the shards are
-  // closed, and Tick is not called any more.
+  // Adopts no view any more, and finishes the checkpoints that are being written, and a last one if
+  // the run is over, if it can by the deadline. When it returns, no thread of the host's asks
+  // holds_roles. REQUIRES: the shards are closed, and Tick is not called any more.
   void End(absl::Time deadline);
 
   // Return null unless this process holds that role for the slot.

@@ -221,7 +221,8 @@ bool SlotPrimary::Work() {
 }
 
 void SlotPrimary::FinishCheckpoint(absl::Time deadline) {
-  if (checkpointer_ != nullptr) checkpointer_->FinishBy(deadline);
+  const bool is_over = shard_->IsOver() && !shard_->has_failed();
+  if (checkpointer_ != nullptr) checkpointer_->FinishBy(deadline, is_over);
 }
 
 std::shared_ptr<ParameterStore> SlotPrimary::Retire(const absl::Status& reason) {

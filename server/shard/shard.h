@@ -191,6 +191,8 @@ class Shard {
   absl::Status CheckHoldsRole() const;
   // Whether the run has failed. Otherwise a failure() is only why this shard has ended.
   bool has_failed() const { return KindOf(failure()) == ErrorDetail::RUN_FAILED; }
+  // Whether some worker has finished and none trains any more.
+  bool IsOver() const;
   // Has `listener` called when the run fails, with a reason of the kind RUN_FAILED, or when the
   // shard retires.
   using EndListener = std::function<void(const absl::Status& reason)>;
@@ -239,8 +241,6 @@ class Shard {
   // Fails the run if an error of the policy says that it must.
   void FailIfFatal(const absl::Status& status);
   void End(const absl::Status& reason);
-  // Whether some worker has finished and none trains any more.
-  bool IsOver() const;
 
   const PlannedConfig& config_;
   const int index_;

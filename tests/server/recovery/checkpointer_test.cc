@@ -10,74 +10,10 @@
 #include "absl/strings/match.h"
 #include "absl/synchronization/notification.h"
 #include "absl/time/clock.h"
-#include "common/checkpoint/folder_owner.h"
-#include "server/recovery/initial_state.h"
-#include "tests/server/recovery/slot_fixture.h"
+#include "tests/server/recovery/checkpointer_fixture.h"
 #include "tests/testing/await.h"
-#include "tests/testing/simulated_disk.h"
 
 namespace evenshard {
-namespace {
-
-const ProcessId kNobody;
-
-}  // namespace
-
-// Two slots on two processes, which write to one disk.
-class CheckpointerFixture : public SlotFixture {
- public:
-  void Begin(std::vector<std::string> overrides) {
-    overrides.push_back("recovery.checkpoint.folder=\"/run\"");
-    Start(overrides, /*processes=*/2, &disk);
-    folder = config->proto().recovery().checkpoint().folder();
-    auto taken = FolderOwner::Take(&disk, folder, view.run(), "the test");
-    INFO(taken.status().ToString());
-    REQUIRE(taken.ok());
-    owner = *std::move(taken);
-    const bool replicates = config->proto().recovery().replicas() > 0;
-    Roles(0, Process(0, 10), replicates ? Process(1, 11) : kNobody, replicates);
-    Roles(1, Process(1, 11), replicates ? Process(0, 10) : kNobody, replicates);
-    Publish();
-  }
-  void TrainAll(uint64_t iteration) {
-    for (int slot = 0; slot < 2; ++slot) Train(slot, iteration);
-  }
-  // Writes whatever can be written.
-  void WorkAll() {
-    for (int slot = 0; slot < 2; ++slot) Work(slot);
-    for (const auto& [process, host] : hosts) host->Tick();
-    for (int slot = 0; slot < 2; ++slot) Work(slot);
-  }
-  void Work(int slot) {
-    while (hosts[slot]->Work()) {
-    }
-  }
-  std::vector<SlotState> States() { return {PrimaryState(0), PrimaryState(1)}; }
-  std::vector<SlotState> Restored(const CheckpointId& id) {
-    std::vector<SlotState> states;
-    for (int slot = 0; slot < 2; ++slot) {
-      const auto state = MakeInitialState(*config, slot, &disk, id.ToString());
-      INFO(state.status().ToString());
-      REQUIRE(state.ok());
-      states.push_back(StateOf(**state));
-    }
-    return states;
-  }
-  std::optional<CheckpointId> Newest() {
-    const auto newest = CheckpointFolder(&disk, folder).Newest(Verification::kFull, false, nullptr);
-    REQUIRE(newest.ok());
-    return newest->has_value() ? std::optional((*newest)->id) : std::nullopt;
-  }
-  ShardStats::Recovery Stats(int slot = 0) {
-    const auto stats = hosts[slot]->Stats(slot);
-    REQUIRE(stats.ok());
-    return stats->recovery();
-  }
-
-  SimulatedDisk disk;
-  std::string folder;
-  std::unique_ptr<FolderOwner> owner;
-};
 
 TEST_CASE_METHOD(CheckpointerFixture, "a cut has every chunk as it was at its iteration") {
   const auto seed = std::random_device()();
@@ -271,7 +207,7 @@ TEST_CASE_METHOD(CheckpointerFixture, "there are checkpoints again after a slow 
     if (iteration == 6) {
       Kill(1);
       hosts.erase(1);
-      for (const int slot : {0, 1}) Roles(slot, Process(0, 10), kNobody, false);
+      for (const int slot : {0, 1}) Roles(slot, Process(0, 10), ProcessId(), false);
       Publish();
     }
     TrainAll(iteration);
@@ -590,7 +526,7 @@ TEST_CASE_METHOD(CheckpointerFixture, "what cannot be read of a checkpoint is re
     CHECK(States() == at_cut);
   }
   SECTION("and not if another process has the slot by then") {
-    Roles(0, Process(1, 11), kNobody, false);
+    Roles(0, Process(1, 11), ProcessId(), false);
     view.set_generation(3);
     disk.SetFault(nullptr);
     Publish();

@@ -119,13 +119,12 @@ absl::Status RecoveringRing::Checked(absl::Status status) {
                                                   status.message())));
 }
 
-void RecoveringRing::CutIfDue() {
+void RecoveringRing::CutIfDue(bool is_last) {
   const int64_t iteration = next_iteration();
-  if (checkpointer_ == nullptr || ring_->is_begun() || iteration == first_iteration_ ||
-      !checkpointer_->IsCutAt(iteration)) {
-    return;
+  if (checkpointer_ == nullptr || ring_->is_begun() || iteration == first_iteration_) return;
+  if (is_last || checkpointer_->IsCutAt(iteration)) {
+    checkpointer_->TakeCut(iteration, options_.ring.parameters);
   }
-  checkpointer_->TakeCut(iteration, options_.ring.parameters);
 }
 
 absl::Status RecoveringRing::Pull(absl::Span<float> parameters) {
@@ -159,11 +158,12 @@ absl::Status RecoveringRing::Leave(const absl::Status& outcome) {
     return absl::OkStatus();
   }
   RETURN_IF_ERROR(Checked(ring_->AwaitAll()));
-  CutIfDue();
-  if (checkpointer_ != nullptr) checkpointer_->Finish();
-  checkpointer_.reset();
+  CutIfDue(/*is_last=*/true);
   has_left_ = true;
   RETURN_IF_ERROR(Checked(ring_->Leave(outcome)));
+  // Nobody was lost, so the others write their parts, too.
+  if (checkpointer_ != nullptr) checkpointer_->Finish();
+  checkpointer_.reset();
   ASSIGN_OR_RETURN(went_back_, views_.Finish());
   if (went_back_) {
     return WithKind(ErrorDetail::WENT_BACK,

@@ -106,8 +106,9 @@ class RecoveringRing final : public TrainingExchange {
   absl::Status Checked(absl::Status status);
   // Whether a generation follows the failure of a ring.
   bool IsFollowed(const absl::Status& failure);
-  // Cuts a checkpoint if one is due before the next iteration.
-  void CutIfDue();
+  // Cuts a checkpoint if one is due before the next iteration, or if the last one is over and there
+  // was one.
+  void CutIfDue(bool is_last = false);
 
   const Options options_;
   RealStorage storage_;

@@ -18,9 +18,9 @@
 namespace evenshard {
 
 // Writes a worker's part of a ring's checkpoints (recovery.checkpoint). All workers cut after the
-// same iterations, each when the iteration is over, so that no one has to tell the others. A cut
-// copies the part, which a thread then writes while training goes on; the next cut waits for it.
-// A worker that finds the parts of all in place completes the checkpoint and removes old ones.
+// same iterations and after the last, each when it is over, so that no one has to tell the others.
+// A cut copies the part, which a thread then writes while training goes on; the next cut waits for
+// it. A worker that finds the parts of all in place completes the checkpoint and removes old ones.
 // A part that cannot be written is logged, and what the others have written of its checkpoint is
 // removed, since the next one may need the room. Training goes on.
 //

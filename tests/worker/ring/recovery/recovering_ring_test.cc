@@ -160,6 +160,13 @@ class RecoveryRun {
 
   Coordination& coordination() { return *coordination_; }
   std::vector<float>& parameters(int rank) { return ring_.parameters(rank); }
+  // The checkpoint that the run would go back to.
+  std::string newest() {
+    const auto newest = checkpoints_->Newest(/*passes_over_unreadable=*/false);
+    INFO(newest.status().ToString());
+    REQUIRE(newest.ok());
+    return newest->has_value() ? (*newest)->name : "none";
+  }
 
  private:
   absl::Status RunWorker(int rank, int start, const GoesOn& goes_on) {
@@ -212,6 +219,7 @@ std::vector<float> Undisturbed(int workers) {
   RequireAllOk(run.Run([](int, int, int64_t) { return true; }));
   CHECK(run.coordination().generation() == 1);
   CHECK(run.coordination().finished());
+  CHECK(run.newest() == "generation-0001-iteration-0000000010");
   return run.parameters(0);
 }
 
@@ -265,6 +273,7 @@ TEST_CASE("under CONTINUE the others of a ring go on from the checkpoint by them
     CHECK(outcomes[rank].ok());
     RequireSame(run.parameters(rank), run.parameters(0));
   }
+  CHECK(run.newest() == "generation-0002-iteration-0000000010");
   CHECK(run.coordination().finished());
 }
 
