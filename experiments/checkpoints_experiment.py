@@ -63,11 +63,12 @@ def add_flags(add):
 
 
 class _Writing(threading.Thread):
-    """Watches how long each checkpoint takes, from its first file to its manifest."""
+    """Watches how long each checkpoint takes, from its first file to its manifest: `seconds` by
+    iteration."""
 
     def __init__(self, folder):
         super().__init__(daemon=True)
-        self.seconds = []
+        self.seconds = {}
         self._folder = folder
         self._ended = threading.Event()
 
@@ -84,7 +85,7 @@ class _Writing(threading.Thread):
                 began.setdefault(name, now)
                 if os.path.exists(os.path.join(self._folder, name, "manifest.json")):
                     done.add(name)
-                    self.seconds.append(now - began[name])
+                    self.seconds[int(name.rpartition("-")[2])] = now - began[name]
 
     def stop(self):
         self._ended.set()
@@ -96,7 +97,7 @@ def _train(arguments, programs, folder, with_checkpoints):
     each while there was something to write, and its bytes."""
     checkpoints = os.path.join(folder, "checkpoints")
     os.makedirs(checkpoints)
-    # The last checkpoint too is written while the training goes on.
+    # All checkpoints that are measured are written while the training goes on. One more follows it.
     iterations = arguments.every * (_CHECKPOINTS + 1) - 1
     text = _CONFIG.format(
         shrink=arguments.shrink, workers=arguments.workers, batch=arguments.batch,
@@ -123,25 +124,29 @@ def _train(arguments, programs, folder, with_checkpoints):
         seconds = json.load(file)["iteration_seconds"]
     size = 0
     if with_checkpoints:
-        size = _verify(programs, checkpoints, len(writing.seconds), arguments)
-    return statistics.fmean(seconds[_WARMUP:]), writing.seconds, _rates(done.stdout, size), size
+        size = _verify(programs, checkpoints, iterations)
+        due = {*range(arguments.every, iterations, arguments.every), iterations}
+        if writing.seconds.keys() != due:
+            raise run.RunError(f"there were checkpoints of {sorted(writing.seconds)}")
+        del writing.seconds[iterations]
+    rates = _rates(done.stdout, writing.seconds, size)
+    return statistics.fmean(seconds[_WARMUP:]), list(writing.seconds.values()), rates, size
 
 
-def _rates(output, size):
-    """Returns for each checkpoint the bytes per second while its shards had chunks to write. They
-    write side by side, and wait for chunks that have not come to the cut."""
+def _rates(output, measured, size):
+    """Returns for each checkpoint that is `measured` the bytes per second while its shards had
+    chunks to write. They write side by side, and wait for chunks that have not come to the cut."""
     seconds = {}
     for iteration, took in re.findall(
         r"wrote \S+ GB of the checkpoint of iteration (\d+) in (\S+) s", output
     ):
         seconds[iteration] = max(seconds.get(iteration, 0.0), float(took))
-    return [size / each for each in seconds.values()]
+    return [size / each for iteration, each in seconds.items() if int(iteration) in measured]
 
 
-def _verify(programs, folder, written, arguments):
-    """Returns the bytes of the newest checkpoint. Raises RunError if it is not whole, or if one was
-    left out."""
-    last = arguments.every * _CHECKPOINTS
+def _verify(programs, folder, last):
+    """Returns the bytes of the checkpoint of the last iteration. Raises RunError if it is not
+    whole."""
     checked = subprocess.run(
         [programs.psctl, "checkpoints", f"--folder={folder}", "--verify"],
         capture_output=True, text=True, check=False,
@@ -149,8 +154,6 @@ def _verify(programs, folder, written, arguments):
     newest = sorted(name for name in os.listdir(folder) if name.startswith("generation-"))[-1]
     if checked.returncode != 0 or not newest.endswith(f"{last:010}"):
         raise run.RunError(f"the last checkpoint is wrong: {checked.stdout}{checked.stderr}")
-    if written != _CHECKPOINTS:
-        raise run.RunError(f"there were {written} checkpoints instead of {_CHECKPOINTS}")
     place = os.path.join(folder, newest)
     return sum(os.path.getsize(os.path.join(place, name)) for name in os.listdir(place))
 

@@ -34,6 +34,11 @@ class CheckpointerFixture : public SlotFixture {
   void TrainAll(uint64_t iteration) {
     for (int slot = 0; slot < 2; ++slot) Train(slot, iteration);
   }
+  // Worker 0 registers a state that counts before the iteration.
+  void Keep(uint64_t iteration) {
+    const StatesByName state{{"scheduler", std::to_string(iteration)}};
+    REQUIRE(Primary(0)->store().registered_states().Keep(0, iteration, state).ok());
+  }
   // Writes whatever can be written.
   void WorkAll() {
     for (int slot = 0; slot < 2; ++slot) Work(slot);

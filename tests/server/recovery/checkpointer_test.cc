@@ -42,12 +42,8 @@ TEST_CASE_METHOD(CheckpointerFixture, "a cut has every chunk as it was at its it
 
 TEST_CASE_METHOD(CheckpointerFixture, "a cut has what was registered before its exchange") {
   Begin({"recovery.replicas=0", "recovery.checkpoint.every_iterations=2"});
-  const auto keep = [this](uint64_t iteration) {
-    const StatesByName state{{"scheduler", std::to_string(iteration)}};
-    REQUIRE(Primary(0)->store().registered_states().Keep(0, iteration, state).ok());
-  };
   for (const uint64_t iteration : {0, 1}) {
-    keep(iteration);
+    Keep(iteration);
     TrainAll(iteration);
   }
   WorkAll();
@@ -55,13 +51,13 @@ TEST_CASE_METHOD(CheckpointerFixture, "a cut has what was registered before its 
   CHECK(!Newest().has_value());
   SECTION("which comes while they go on") {
     for (const uint64_t iteration : {2, 3, 4}) {
-      keep(iteration);
+      Keep(iteration);
       TrainAll(iteration);
     }
     WorkAll();
   }
   SECTION("which comes before they go on") {
-    keep(2);
+    Keep(2);
     WorkAll();
   }
   const std::optional<CheckpointId> newest = Newest();

@@ -131,16 +131,12 @@ TEST_CASE_METHOD(LastCheckpoint, "ASYNC and SSP: the last one has every chunk as
 
 TEST_CASE_METHOD(LastCheckpoint, "the last one has what workers have registered at the end") {
   Begin({"recovery.replicas=0", "recovery.checkpoint.every_iterations=10"});
-  const auto keep = [this](uint64_t iteration) {
-    const StatesByName state{{"scheduler", std::to_string(iteration)}};
-    REQUIRE(Primary(0)->store().registered_states().Keep(0, iteration, state).ok());
-  };
   for (const uint64_t iteration : {0, 1}) {
-    keep(iteration);
+    Keep(iteration);
     TrainAll(iteration);
   }
   SECTION("which they give as they finish") {
-    keep(2);
+    Keep(2);
     FinishRun();
     EndAll();
     REQUIRE(Newest() == CheckpointId{1, 2});
