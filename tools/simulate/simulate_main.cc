@@ -22,6 +22,9 @@ constexpr char kUsage[] =
 constexpr int kFailure = 1;
 constexpr int kUsageError = 2;
 
+// What takes longer is a slip of rates, and beyond it figures mean nothing.
+constexpr double kMostSeconds = 1e9;
+
 int Main(int argc, char** argv) {
   SimulateOptions options;
   std::string format = "table";
@@ -85,7 +88,14 @@ int Main(int argc, char** argv) {
   result.rates = *std::move(rates);
   result.bound = BoundOf(config->planned_run(), result.rates, *layer_times);
   result.simulation = Simulate(config->planned_run(), result.rates, *layer_times, simulation);
-  if (!(result.simulation.steady_seconds() > 0)) {
+  const double seconds = result.simulation.steady_seconds();
+  if (!(seconds < kMostSeconds)) {
+    return PrintError(absl::InvalidArgumentError(absl::StrCat(
+                          "simulate: an iteration takes ", seconds, " s, allowed: at most ",
+                          kMostSeconds, " s, with links and devices that are so fast")),
+                      kUsageError);
+  }
+  if (!(seconds > 0)) {
     return PrintError(
         absl::InvalidArgumentError(absl::StrCat(
             "simulate: an iteration takes no time: nothing that it waits for passes a link, and "

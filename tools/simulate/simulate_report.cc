@@ -41,6 +41,8 @@ const char* TermKindName(BoundTerm::Kind kind) {
       return "WORKER_LINK";
     case BoundTerm::kShardIn:
       return "SHARD_IN";
+    case BoundTerm::kShardProcessing:
+      return "SHARD_PROCESSING";
     case BoundTerm::kShardOut:
       return "SHARD_OUT";
     case BoundTerm::kHostIn:
@@ -65,6 +67,8 @@ std::string TermText(const SimulateResult& result) {
   switch (term.kind) {
     case BoundTerm::kShardIn:
       return transfer("push", " into shard ");
+    case BoundTerm::kShardProcessing:
+      return transfer("take in", " at shard ");
     case BoundTerm::kShardOut:
       return transfer("pull", " out of shard ");
     case BoundTerm::kHostIn:

@@ -139,11 +139,10 @@ class BoundTerms {
   double OutSeconds(const Amount& amount, int shard) const {
     return amount.pulled.on_shard[shard] / rates_.shard_link[shard];
   }
-  // The time in which a shard takes the gradients of all workers in.
-  double TakeInSeconds(const Amount& amount, int shard) const {
+  // The time in which a shard takes the gradients of all workers in, whatever its link.
+  double ProcessingSeconds(const Amount& amount, int shard) const {
     const double workers = rates_.worker_link.size();
-    return std::max(Remote() * InSeconds(amount, shard),
-                    workers * amount.pushed.on_shard[shard] / rates_.shard_processing[shard]);
+    return workers * amount.pushed.on_shard[shard] / rates_.shard_processing[shard];
   }
   // The times in which a worker pushes and pulls an amount, if it is alone.
   double PushSeconds(const Amount& amount, int rank) const {
@@ -165,7 +164,10 @@ class BoundTerms {
     const double compute_seconds = is_sync_ ? ComputeSeconds(fastest_, chain) : 0;
     const int workers = rates_.worker_link.size();
     for (int shard = 0; shard < run_.plan.shards(); ++shard) {
-      Offer({BoundTerm::kShardIn, shard, layer, compute_seconds, TakeInSeconds(all_, shard)});
+      Offer(
+          {BoundTerm::kShardIn, shard, layer, compute_seconds, Remote() * InSeconds(all_, shard)});
+      Offer({BoundTerm::kShardProcessing, shard, layer, compute_seconds,
+             ProcessingSeconds(all_, shard)});
       Offer({BoundTerm::kShardOut, shard, layer, compute_seconds,
              Remote() * OutSeconds(all_, shard)});
     }
@@ -184,17 +186,17 @@ class BoundTerms {
     BoundTerm least_in = {BoundTerm::kHostIn, 0, layer, compute_seconds,
                           std::numeric_limits<double>::infinity()};
     for (int rank = 0; rank < static_cast<int>(rates_.worker_link.size()); ++rank) {
+      const bool has_shard = rank < run_.plan.shards();
       double in = RemoteBytes(all_.pulled, rank);
-      double out = RemoteBytes(all_.pushed, rank);
-      if (rank < run_.plan.shards()) {
-        in += Remote() * all_.pushed.on_shard[rank];
-        out += Remote() * all_.pulled.on_shard[rank];
-      }
+      if (has_shard) in += Remote() * all_.pushed.on_shard[rank];
       in /= rates_.worker_link[rank];
-      out /= rates_.worker_link[rank];
-      Offer({BoundTerm::kHostIn, rank, layer, 0, in});
-      Offer({BoundTerm::kHostOut, rank, layer, 0, out});
+      if (has_shard) {
+        const double out = RemoteBytes(all_.pushed, rank) + Remote() * all_.pulled.on_shard[rank];
+        Offer({BoundTerm::kHostIn, rank, layer, 0, in});
+        Offer({BoundTerm::kHostOut, rank, layer, 0, out / rates_.worker_link[rank]});
+      }
       if (in < least_in.transfer_seconds) {
+        least_in.kind = has_shard ? BoundTerm::kHostIn : BoundTerm::kWorkerLink;
         least_in.machine = rank;
         least_in.transfer_seconds = in;
       }
@@ -219,7 +221,9 @@ class BoundTerms {
     }
     for (int shard = 0; shard < run_.plan.shards(); ++shard) {
       Offer({BoundTerm::kShardIn, shard, layer, ComputeSeconds(fastest_, chain),
-             shortest_pull + TakeInSeconds(trained_, shard)});
+             shortest_pull + Remote() * InSeconds(trained_, shard)});
+      Offer({BoundTerm::kShardProcessing, shard, layer, ComputeSeconds(fastest_, chain),
+             shortest_pull + ProcessingSeconds(trained_, shard)});
       Offer({BoundTerm::kShardOut, shard, layer, ComputeSeconds(fastest_, chain),
              shortest_push + Remote() * OutSeconds(whole_, shard)});
     }
@@ -233,7 +237,8 @@ class BoundTerms {
       bound_.pull_seconds = std::max(bound_.pull_seconds, RemoteBytes(all_.pulled, rank) / link);
     }
     for (int shard = 0; shard < run_.plan.shards(); ++shard) {
-      bound_.push_seconds = std::max(bound_.push_seconds, TakeInSeconds(all_, shard));
+      bound_.push_seconds = std::max(
+          {bound_.push_seconds, Remote() * InSeconds(all_, shard), ProcessingSeconds(all_, shard)});
       bound_.pull_seconds = std::max(bound_.pull_seconds, Remote() * OutSeconds(all_, shard));
     }
     bound_.in_step_seconds = bound_.compute_seconds + bound_.push_seconds + bound_.pull_seconds;

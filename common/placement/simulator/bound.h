@@ -12,13 +12,14 @@ namespace evenshard {
 // and then the transfer.
 struct BoundTerm {
   enum Kind {
-    kCompute,     // a worker computes; there is no transfer
-    kWorkerLink,  // what a worker exchanges, if it is alone
-    kShardIn,     // what all workers push through a shard's link, or what the shard adds up
-    kShardOut,    // what all workers pull through a shard's link
-    kHostIn,      // what comes to a worker and to the shard on its host
-    kHostOut,     // what leaves both
-    // With clipping by norm both of a shard's have the shortest way of one worker in the other
+    kCompute,          // a worker computes; there is no transfer
+    kWorkerLink,       // what a worker exchanges, if it is alone
+    kShardIn,          // what all workers push through a shard's link
+    kShardProcessing,  // what a shard takes in of all workers (ShardAddress.server_gbps)
+    kShardOut,         // what all workers pull through a shard's link
+    kHostIn,           // what comes to a worker and to the shard on its host
+    kHostOut,          // what leaves both
+    // With clipping by norm all of a shard's have the shortest way of one worker in the other
     // direction too.
   };
 

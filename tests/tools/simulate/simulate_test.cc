@@ -133,6 +133,7 @@ TEST_CASE("simulate refuses impossible arguments and says what is allowed") {
   refused({"--workers=0"}, "workers: is 0, allowed: 1 to 1024");
   refused({"--link_gbps=0"}, "--link_gbps: is \"0\", allowed: a number above 0");
   refused({"--link_gbps=-5"}, "--link_gbps: is \"-5\", allowed: a number above 0");
+  refused({"--link_gbps=1e-308"}, "simulate: an iteration takes ");
   refused({"--worker_link_gbps=2:10"}, "--worker_link_gbps: the rank of \"2:10\" does not exist");
   refused({"--slow_worker=1:2"}, "--slow_worker: has no effect, since workers compute nothing");
   refused({"--iterations=0"}, "--iterations: is 0, allowed: 1 to 100000");

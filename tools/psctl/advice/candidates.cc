@@ -5,6 +5,7 @@
 #include <limits>
 #include <set>
 #include <string>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "common/config/config_contract.h"
@@ -108,10 +109,13 @@ class Places {
       alone.name += ", without recovery";
       alone.config.clear_recovery();
     }
+    const int rank = Fastest();
     if (Compute::Emulated* device = MutableEmulatedDeviceOf(alone.config.mutable_compute())) {
-      KeepFastest(given_.workers(), device);
+      const double slowdown = WorkerSlowdown(*device, rank);
+      device->clear_worker_slowdown();
+      if (slowdown != 1) device->add_worker_slowdown(slowdown);
     }
-    AddColocated(1, Partition::STRIPED, &alone.config);
+    AddColocated(1, Partition::STRIPED, &alone, rank);
     return alone;
   }
 
@@ -137,7 +141,7 @@ class Places {
       candidate.name = absl::StrCat(SchemeName(scheme), " on all workers");
     }
     candidate.config = plain_;
-    AddColocated(shards, scheme, &candidate.config);
+    AddColocated(shards, scheme, &candidate);
     return candidate;
   }
 
@@ -162,14 +166,21 @@ class Places {
   }
 
  private:
-  // Leaves one worker, the fastest of `workers`.
-  static void KeepFastest(int workers, Compute::Emulated* device) {
-    double fastest = WorkerSlowdown(*device, 0);
-    for (int rank = 1; rank < workers; ++rank) {
-      fastest = std::min(fastest, WorkerSlowdown(*device, rank));
+  // Returns the worker that computes the fastest; of several the one whose host would be the
+  // fastest as a shard's.
+  int Fastest() const {
+    const Compute::Emulated& device = EmulatedDeviceOf(given_.compute());
+    const auto slowness = [&](int rank) {
+      const double server_gbps = given_.colocated() && rank < given_.shard_size()
+                                     ? given_.shard(rank).server_gbps()
+                                     : fastest_server_;
+      return std::pair(WorkerSlowdown(device, rank), server_gbps > 0 ? 1 / server_gbps : 0);
+    };
+    int fastest = 0;
+    for (int rank = 1; rank < given_.workers(); ++rank) {
+      if (slowness(rank) < slowness(fastest)) fastest = rank;
     }
-    device->clear_worker_slowdown();
-    if (fastest != 1) device->add_worker_slowdown(fastest);
+    return fastest;
   }
 
   // A config gives one rate for the links of all workers that have no shard beside them: here that
@@ -178,19 +189,17 @@ class Places {
     ClusterConfig config = plain_;
     if (fastest_ == 0) return config;
     if (!config.has_worker_link_gbps()) config.set_worker_link_gbps(fastest_);
-    if (given_.colocated() && has_shard_links_) {
-      config.set_worker_link_gbps(std::min(config.worker_link_gbps(), SlowestFrom(0)));
-    }
+    if (given_.colocated() && has_shard_links_) config.set_worker_link_gbps(SlowestFrom(0));
     return config;
   }
 
-  // Returns the slowest link of the workers that have a shard of the config beside them, from the
-  // given rank on; infinite if there are none.
+  // Returns the slowest link of the workers from the given rank on, of which some may have a shard
+  // of the config beside them. REQUIRES: there are any.
   double SlowestFrom(int rank) const {
     double slowest = std::numeric_limits<double>::infinity();
-    for (int i = rank; i < std::min(given_.shard_size(), given_.workers()); ++i) {
-      const ShardAddress& shard = given_.shard(i);
-      slowest = std::min(slowest, shard.has_link_gbps() ? shard.link_gbps() : others_);
+    for (int i = rank; i < given_.workers(); ++i) {
+      const bool has_own = i < given_.shard_size() && given_.shard(i).has_link_gbps();
+      slowest = std::min(slowest, has_own ? given_.shard(i).link_gbps() : others_);
     }
     return slowest;
   }
@@ -213,33 +222,35 @@ class Places {
     return LoopbackAddress(rank);
   }
 
-  // Shards beside workers have their links, which in a config of such shards may differ.
-  void AddColocated(int shards, Partition::Scheme scheme, ClusterConfig* config) const {
+  // Adds shards beside workers, from the host of worker `first` on. They have the hosts' links,
+  // which in a config of such shards may differ.
+  void AddColocated(int shards, Partition::Scheme scheme, Candidate* candidate,
+                    int first = 0) const {
+    ClusterConfig* const config = &candidate->config;
     config->set_colocated(true);
     SetPartition(scheme, config->mutable_partition());
     const bool has_links = given_.colocated() && has_shard_links_;
-    for (int i = 0; i < shards; ++i) {
+    for (int host = first; host < first + shards; ++host) {
       ShardAddress* shard = config->add_shard();
-      if (given_.colocated() && i < given_.shard_size()) {
-        *shard = given_.shard(i);
+      if (given_.colocated() && host < given_.shard_size()) {
+        *shard = given_.shard(host);
         continue;
       }
-      shard->set_address(WorkerAddress(i));
+      shard->set_address(WorkerAddress(host));
       if (has_links) shard->set_link_gbps(others_);
       if (given_.colocated() && fastest_server_ > 0) shard->set_server_gbps(fastest_server_);
     }
     if (!config->has_worker_link_gbps() && fastest_ > 0) config->set_worker_link_gbps(fastest_);
     if (has_links && shards < std::min(given_.shard_size(), given_.workers())) {
       // The workers that lose their shard keep their links, of which a config tells one rate.
-      const double slowest = SlowestFrom(shards);
-      config->set_worker_link_gbps(
-          given_.workers() > given_.shard_size() ? std::min(slowest, others_) : slowest);
+      config->set_worker_link_gbps(SlowestFrom(shards));
     }
     const std::vector<double> links = ConfiguredRates(*config).worker_link;
     const bool is_measured = config->has_worker_link_gbps() && shards >= kManyShards &&
                              *std::max_element(links.begin(), links.end()) <= kMeasuredGbps;
     if (is_measured && !given_.limits().has_connections()) {
       config->mutable_limits()->set_connections(1);
+      candidate->has_measured_connections = true;
     }
   }
 

@@ -25,6 +25,9 @@ struct Candidate {
   std::string difference = {};  // from training with SYNC in float32: "INT8"; empty: none
   int server_hosts = 0;         // beside the workers'
   ClusterConfig config = {};    // without exchange.schedule, but that of kAsGiven
+  // Whether limits.connections were measured to be the best. The simulator sees them as worse than
+  // the default, with which the candidate is predicted.
+  bool has_measured_connections = false;
 
   int hosts() const { return config.workers() + server_hosts; }
 };

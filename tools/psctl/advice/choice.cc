@@ -3,10 +3,12 @@
 #include <algorithm>
 #include <cmath>
 #include <iterator>
+#include <limits>
 #include <optional>
 #include <utility>
 #include <vector>
 
+#include "absl/algorithm/container.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
@@ -26,6 +28,10 @@ namespace {
 constexpr double kFaster = 1.005;
 // An iteration that takes at most this factor of its computing is bound by it.
 constexpr double kOfComputing = 1.05;
+
+// What is beyond is not of this world, nor are its figures.
+constexpr double kMostSeconds = 1e9;
+constexpr double kMostImages = 1e15;
 
 // More equal hosts with shards are predicted as so many.
 constexpr int kMostHosts = 24;
@@ -158,21 +164,52 @@ class Simulated {
     rates_.latency_seconds = 0;
     const double saved = prediction.iteration_seconds - Predicted().iteration_seconds;
     if (saved > others / 2) return Bottleneck::kLatency;
-    // What the links alone take.
-    const std::vector<LayerTime> no_times(times_.size());
-    switch (BoundOf(config_->planned_run(), rates_, no_times).term.kind) {
-      case BoundTerm::kShardIn:
-      case BoundTerm::kShardOut:
-        return config_->proto().colocated() ? Bottleneck::kSharedLink : Bottleneck::kShardLink;
-      case BoundTerm::kHostIn:
-      case BoundTerm::kHostOut:
-        return Bottleneck::kSharedLink;
-      default:
-        return Bottleneck::kWorkerLink;
+    // That without which the exchange alone could be the shortest.
+    Bottleneck bottleneck = Bottleneck::kSharedLink;
+    double least = std::numeric_limits<double>::infinity();
+    for (const Bottleneck kind : {Bottleneck::kSharedLink, Bottleneck::kShardLink,
+                                  Bottleneck::kWorkerLink, Bottleneck::kProcessing}) {
+      const std::vector<LayerTime> no_times(times_.size());
+      std::optional<ClusterRates> faster = Without(kind);
+      if (!faster) continue;
+      const double seconds = BoundOf(config_->planned_run(), *faster, no_times).iteration_seconds();
+      if (seconds < least) {
+        least = seconds;
+        bottleneck = kind;
+      }
     }
+    return bottleneck;
   }
 
  private:
+  // Returns the rates with nothing limited by what the kind names, or nothing if the cluster has
+  // nothing of that kind.
+  std::optional<ClusterRates> Without(Bottleneck kind) const {
+    constexpr double kInfinity = std::numeric_limits<double>::infinity();
+    ClusterRates rates = rates_;
+    const bool is_colocated = config_->proto().colocated();
+    const auto hosts = rates.worker_link.begin() + (is_colocated ? config_->shards() : 0);
+    switch (kind) {
+      case Bottleneck::kSharedLink:
+        if (!is_colocated) return std::nullopt;
+        std::fill(rates.worker_link.begin(), hosts, kInfinity);
+        absl::c_fill(rates.shard_link, kInfinity);
+        break;
+      case Bottleneck::kShardLink:
+        if (is_colocated || config_->is_ring()) return std::nullopt;
+        absl::c_fill(rates.shard_link, kInfinity);
+        break;
+      case Bottleneck::kWorkerLink:
+        if (hosts == rates.worker_link.end()) return std::nullopt;
+        std::fill(hosts, rates.worker_link.end(), kInfinity);
+        break;
+      default:
+        if (config_->is_ring()) return std::nullopt;
+        absl::c_fill(rates.shard_processing, kInfinity);
+    }
+    return rates;
+  }
+
   const double link_bytes_;  // of the whole cluster, as is workers_
   const int workers_;
   std::optional<PlannedConfig> config_;  // what is simulated
@@ -192,6 +229,8 @@ const char* BottleneckName(Bottleneck bottleneck) {
       return "servers' links";
     case Bottleneck::kSharedLink:
       return "links of worker and shard";
+    case Bottleneck::kProcessing:
+      return "servers' processing";
     default:
       return "latency";
   }
@@ -217,14 +256,21 @@ Choice Evaluate(const Candidate& candidate, double latency_seconds, Schedules sc
     if (best && schedules == Schedules::kFirst) break;
     Candidate scheduled = candidate;
     scheduled.config.mutable_exchange()->set_schedule(schedule);
-    absl::StatusOr<PlannedConfig> config = PlannedConfigOf(scheduled);
+    Candidate simulated_as = scheduled;
+    if (candidate.has_measured_connections)
+      simulated_as.config.mutable_limits()->clear_connections();
+    absl::StatusOr<PlannedConfig> config = PlannedConfigOf(simulated_as);
     if (!config.ok()) {
       choice.refused = Problem(config.status());
       continue;
     }
-    Simulated simulated(scheduled, *std::move(config), latency_seconds);
+    Simulated simulated(simulated_as, *std::move(config), latency_seconds);
     const Prediction prediction = simulated.Predicted();
     const double images = prediction.batches_per_second * candidate.config.training().batch_size();
+    if (!(prediction.iteration_seconds < kMostSeconds && images < kMostImages)) {
+      choice.refused = absl::StrCat("its devices and links would make ", images, " images/s");
+      continue;
+    }
     if (images <= kFaster * choice.images_per_second) continue;
     choice.candidate = std::move(scheduled);
     choice.iteration_seconds = prediction.iteration_seconds;

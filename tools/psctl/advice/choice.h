@@ -8,7 +8,14 @@
 namespace evenshard {
 
 // What an iteration spends its time on that it could be shorter by.
-enum class Bottleneck { kComputing, kWorkerLink, kShardLink, kSharedLink, kLatency };
+enum class Bottleneck {
+  kComputing,
+  kWorkerLink,
+  kShardLink,
+  kSharedLink,
+  kProcessing,  // ShardAddress.server_gbps
+  kLatency
+};
 
 // "computing", "workers' links", ...
 const char* BottleneckName(Bottleneck bottleneck);

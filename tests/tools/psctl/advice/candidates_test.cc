@@ -129,6 +129,11 @@ TEST_CASE("the hosts of fewer shards keep the links of all") {
   AdviceCluster fewer = cluster;
   fewer.config.set_workers(3);
   CHECK(Named(Placements(fewer), "one master, worker 0").config.worker_link_gbps() == 10);
+  // No worker is left that has another link than those of the shards.
+  for (const char* const name : {"ring", "striped on 2 servers"}) {
+    CAPTURE(name);
+    CHECK(Named(Placements(fewer), name).config.worker_link_gbps() == 5);
+  }
   MustPlan(Named(Placements(fewer), "striped on all workers"));
 }
 
@@ -217,6 +222,59 @@ TEST_CASE("three and more shards beside workers have one connection, where it is
   CHECK(connections(unknown, "striped on all workers") == Limits().connections());
 }
 
+TEST_CASE("the number of connections that was measured decides nothing that is predicted") {
+  const AdviceCluster cluster = ClusterOf("update { policy: SYNC }", 4);
+  Candidate measured = Named(Placements(cluster), "striped on all workers");
+  Candidate usual = measured;
+  usual.has_measured_connections = false;
+  usual.config.mutable_limits()->clear_connections();
+  const Choice choice = Evaluate(measured, 1e-4);
+  CHECK(choice.candidate.config.limits().connections() == 1);
+  CHECK(choice.images_per_second == Evaluate(usual, 1e-4).images_per_second);
+}
+
+TEST_CASE("what limits a candidate is what would have to be faster") {
+  AdviceCluster cluster = ClusterOf("update { policy: SYNC }", 4);
+  const auto bottleneck = [&](const std::string& name) {
+    return Evaluate(Named(Placements(cluster), name), 1e-4).bottleneck;
+  };
+  CHECK(bottleneck("striped on 2 servers") == Bottleneck::kWorkerLink);
+  CHECK(bottleneck("one server") == Bottleneck::kShardLink);
+  // Workers 2 and 3 have the slow links, and no shard.
+  AdviceCluster beside = ClusterOf("update { policy: SYNC } colocated: true", 0);
+  beside.config.mutable_shard(0)->set_link_gbps(100);
+  beside.config.mutable_shard(1)->set_link_gbps(100);
+  beside.config.set_worker_link_gbps(0.5);
+  CHECK(Evaluate(Named(Placements(beside), "striped on 2 of the workers"), 1e-4).bottleneck ==
+        Bottleneck::kWorkerLink);
+  // A faster link would not help a shard that is slow itself.
+  for (ShardAddress& shard : *cluster.config.mutable_shard()) {
+    shard.set_server_gbps(0.5);
+    shard.set_link_gbps(100);
+  }
+  cluster.config.set_worker_link_gbps(100);
+  CHECK(bottleneck("striped on 2 servers") == Bottleneck::kProcessing);
+  cluster.config.set_colocated(true);
+  CHECK(bottleneck("one worker alone") == Bottleneck::kProcessing);
+  // Nobody but worker 0 uses the link, and pushes and pulls take turns on the shard's.
+  cluster.config.set_colocated(false);
+  cluster.config.set_workers(1);
+  cluster.config.mutable_exchange()->set_schedule(ExchangeConfig::SEQUENTIAL);
+  cluster.config.mutable_shard()->DeleteSubrange(1, 1);
+  cluster.config.mutable_shard(0)->clear_server_gbps();
+  cluster.config.mutable_shard(0)->set_link_gbps(1);
+  CHECK(Evaluate(AsGiven(cluster), 1e-4).bottleneck == Bottleneck::kShardLink);
+}
+
+TEST_CASE("a candidate with figures of no world is refused") {
+  AdviceCluster cluster = ClusterOf("update { policy: SYNC }");
+  for (const double dilation : {1e-300, 1e300}) {
+    cluster.config.mutable_compute()->mutable_emulated()->set_time_dilation(dilation);
+    const Choice alone = Evaluate(Named(Placements(cluster), "one worker alone"), 1e-4);
+    CHECK_THAT(alone.refused, Catch::Contains("images/s"));
+  }
+}
+
 TEST_CASE("one worker alone is the fastest one") {
   AdviceCluster cluster = ClusterOf("update { policy: SYNC }");
   for (const double slowdown : {3.0, 2.0, 1.5, 4.0}) {
@@ -227,6 +285,13 @@ TEST_CASE("one worker alone is the fastest one") {
   REQUIRE(alone.config.compute().emulated().worker_slowdown_size() == 1);
   CHECK(alone.config.compute().emulated().worker_slowdown(0) == 1.5);
   CHECK(alone.hosts() == 1);
+  // Of equal ones the one whose host is the fastest as a shard's.
+  AdviceCluster beside = ClusterOf("update { policy: SYNC } colocated: true", 0);
+  beside.config.mutable_shard(0)->set_server_gbps(0.5);
+  beside.config.mutable_shard(1)->set_server_gbps(5);
+  const Candidate second = Placements(beside).front();
+  CHECK(second.config.shard(0).address() == "ps1:1");
+  CHECK(second.config.shard(0).server_gbps() == 5);
   const Candidate unprotected =
       Placements(ClusterOf("update { policy: SYNC } recovery { replicas: 1 }")).front();
   CHECK(unprotected.name == "one worker alone, without recovery");
