@@ -34,7 +34,8 @@ def add_flags(add):
     add("--clusters", type=program.count, default=10, metavar="N", help="default: 10")
     add("--seed", type=int, default=7, help="default: 7")
     add("--ways", type=program.count, default=4, metavar="N",
-        help="measures so many of the best ones by the advice; default: 4")
+        help="measures what psctl says to take, and the best of the others: so many in all;"
+        " default: 4")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -54,7 +55,8 @@ def _drawn(seed, index):
 
 
 def _ask(cluster, programs):
-    """Returns what psctl advises, of what computes the same."""
+    """Returns the ways that compute the same: the one that psctl says to take, and then the others,
+    the fastest first."""
     # psctl says how many connections are the best only if the config does not.
     experiment = clusters.experiment(
         dataclasses.replace(cluster, time_dilation=1, connections=None)
@@ -71,7 +73,9 @@ def _ask(cluster, programs):
         done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode != 0:
         raise program.UsageError(f"psctl advise: {done.stderr.strip()}")
-    return json.loads(done.stdout)["same"]
+    advice = json.loads(done.stdout)
+    ways = advice["same"]
+    return [ways.pop(advice["chosen"]), *ways]
 
 
 def placed(cluster, name, schedule):
@@ -99,7 +103,7 @@ def placed(cluster, name, schedule):
 
 
 def _ways(cluster, advised, most, chance):
-    """Returns the Ways to measure, the best by the advice first, and one of the others last."""
+    """Returns the Ways to measure: the first ones of the advice, and one of the others."""
     ways = []
     for index, each in enumerate(advised):
         at = placed(cluster, each["name"], each["schedule"])
@@ -148,7 +152,7 @@ def _report(drawn, advised, measured):
     second = []  # clusters whose first choice no experiment can measure
     for cluster, ways, of_cluster in zip(drawn, advised, measured):
         names = [way["name"] for way in ways]
-        # The best of those that an experiment can measure.
+        # The first that an experiment can measure.
         first = next(name for name in names if name in of_cluster)
         if first != names[0]:
             second.append(f"{cluster.name} ({names[0]})")

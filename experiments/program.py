@@ -76,6 +76,19 @@ def check_can_write(flag, path):
         ) from None
 
 
+class _Once(argparse.Action):
+    """Stores the value of a flag that is given once, and not empty."""
+
+    def __call__(self, parser, namespace, values, option_string=None):
+        if values == "":
+            parser.error(f"{option_string} needs a value")
+        given = parser.__dict__.setdefault("given", set())
+        if self.dest in given:
+            parser.error(f"{option_string} is given twice")
+        given.add(self.dest)
+        setattr(namespace, self.dest, values)
+
+
 def main(name, experiment, again):
     """Runs the module of an experiment and returns the exit code. Prints why it failed. `again` is
     what the same command does after a failure. The module has
@@ -87,7 +100,12 @@ def main(name, experiment, again):
         prog=name, description=experiment.__doc__, formatter_class=argparse.RawTextHelpFormatter,
         allow_abbrev=False,
     )
-    experiment.add_flags(parser.add_argument)
+
+    def add(*names, **how):
+        how.setdefault("action", _Once)
+        parser.add_argument(*names, **how)
+
+    experiment.add_flags(add)
     arguments = parser.parse_args()
     try:
         experiment.work(arguments, Programs)

@@ -14,7 +14,7 @@ from proto import config_pb2, experiment_pb2
 _OWN = (
     "training.seed", "training.evaluate_every_epochs", "training.evaluate_every_iterations",
     "training.required_accuracy", "exchange.shared_memory", "topology", "ring", "colocated",
-    "compute.pace.worker_slowdown",
+    "compute.pace.worker_slowdown", "recovery",
 )
 # What no mode changes, since the results are computed from the cluster's; of the last two a mode
 # may set fields, but not replace them.
@@ -201,8 +201,9 @@ def _problems(experiment):
                 f"has stop_seconds {stops[0]:g} and run_seconds_between {stops[1]:g}, allowed: both"
                 " above 0, or neither"
             )
+    rates = [f"{rate:g}" for rate in proto.link_gbps]  # as they stand in the name of a run
     for i, rate in enumerate(proto.link_gbps):
-        if not config_file.is_positive(rate) or rate in list(proto.link_gbps)[:i]:
+        if not config_file.is_positive(rate) or rates[i] in rates[:i]:
             yield f"link_gbps[{i}]", f"is {rate:g}, allowed: a number above 0, once"
     if proto.seeds < 1:
         yield "seeds", f"is {proto.seeds}, allowed: at least 1"

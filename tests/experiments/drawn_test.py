@@ -64,6 +64,13 @@ class DrawnTest(unittest.TestCase):
             code, output, complaints = self.drawn(argument)
             self.assertEqual((code, output), (2, ""))
             self.assertIn("drawn: error: argument " + argument.partition("=")[0], complaints)
+        for arguments, problem in (
+            (["--out="], "--out needs a value"),
+            (["--clusters=1"] * 2, "--clusters is given twice"),
+        ):
+            code, _, complaints = self.drawn(*arguments)
+            self.assertEqual(code, 2)
+            self.assertIn("drawn: error: " + problem, complaints)
         self.assertFalse(os.path.exists(self.out))
 
 

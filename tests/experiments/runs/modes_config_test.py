@@ -118,6 +118,7 @@ class ModesConfigTest(unittest.TestCase):
             'situation { name: "x" stop_seconds: 1 }': "situation[2]: has stop_seconds 1 and"
             " run_seconds_between 0, allowed: both above 0, or neither",
             "link_gbps: 10": "link_gbps[2]: is 10, allowed: a number above 0, once",
+            "link_gbps: 10.0000001": "link_gbps[2]: is 10, allowed: a number above 0, once",
             "link_gbps: -1": "link_gbps[2]: is -1, allowed: a number above 0, once",
             "accuracy: 101": "accuracy: is 101, allowed: above 0, at most 100",
             "look_seconds: 0": "look_seconds: is 0, allowed: a number above 0",
@@ -135,6 +136,7 @@ class ModesConfigTest(unittest.TestCase):
             "training.seed=7": "training.seed",
             "workers=4": "workers",
             "data.idx={images: 'x'}": "data",
+            "recovery={worker_loss: WAIT}": "recovery",
         }.items():
             with self.subTest(change):
                 self.assertIn(
@@ -156,6 +158,8 @@ class ModesConfigTest(unittest.TestCase):
             ("shard {} shard {}", "",
              "cluster.shard: is missing, allowed: an entry for each shard"),
             ('images: "a"', "", "cluster.data.idx.images: is missing, allowed: a file"),
+            ("workers: 4", "workers: 4 recovery { worker_loss: WAIT }",
+             "cluster.recovery: is set, but is the experiment's, allowed: not set"),
             ("batch_size: 8", "seed: 8",
              "cluster.training.seed: is set, but is the experiment's, allowed: not set"),
         ):
