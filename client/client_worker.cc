@@ -270,7 +270,10 @@ absl::Status ClientWorker::KeepState(StatesByName states) {
   if (exchange_->is_begun()) {
     return absl::FailedPreconditionError(absl::StrCat("iteration ", iteration(), " has begun"));
   }
-  return Aside([&] { return exchange_->KeepState(std::move(states)); });
+  const absl::Time start = clock_.Now();
+  const absl::Status kept = Aside([&] { return exchange_->KeepState(std::move(states)); });
+  waited_ += clock_.Now() - start;  // in a ring until all have begun
+  return kept;
 }
 
 absl::Status ClientWorker::TakeState() {

@@ -181,6 +181,9 @@ class RingRound {
   }
   // FAILED_PRECONDITION if it has, and this worker has begun an iteration for which it needs it.
   absl::Status Forsaken() const;
+  // FAILED_PRECONDITION, of the predecessor that has finished while this worker goes on. REQUIRES:
+  // has_predecessor_finished().
+  absl::Status PredecessorEnded() const;
 
   // Waits until a sum that was held can be added, and adds it, or until one of this worker's part
   // can be clipped, and has it updated. Returns false when the round has failed or is to end.

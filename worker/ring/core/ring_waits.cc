@@ -27,10 +27,17 @@ bool RingRound::HasLayer(int layer) const {
 }
 
 absl::Status RingRound::Forsaken() const {
-  absl::MutexLock lock(&mutex_);
-  if (!predecessor_finished_ || !is_begun_ || sent_until_ > work_.iteration) {
-    return absl::OkStatus();
+  {
+    absl::MutexLock lock(&mutex_);
+    if (!predecessor_finished_ || !is_begun_ || sent_until_ > work_.iteration) {
+      return absl::OkStatus();
+    }
   }
+  return PredecessorEnded();
+}
+
+absl::Status RingRound::PredecessorEnded() const {
+  absl::MutexLock lock(&mutex_);
   const uint64_t iterations = sent_until_ - std::min(sent_until_, assignments_);
   return absl::FailedPreconditionError(absl::StrCat(
       options_.predecessor, " has finished after ", iterations, " iterations, and worker ",

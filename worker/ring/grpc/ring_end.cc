@@ -106,7 +106,7 @@ void RingExchange::Watch(const std::stop_token& stop) {
     CheckOthers().IgnoreError();
     const std::optional<Stall> stall = round_->CheckProgress(clock.Now());
     const bool stands = stall.has_value() && !stall->missing.empty();
-    {
+    if (!notes_.awaits()) {
       absl::MutexLock lock(&mutex_);
       stall_ = stands ? stall : std::nullopt;
     }

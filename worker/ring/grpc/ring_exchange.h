@@ -194,8 +194,14 @@ class RingExchange final : public ProgramExchange, public RingSender::Handler {
   void Watch(const std::stop_token& stop);
   // Gives the others a note, and returns its number.
   absl::StatusOr<uint32_t> Give(RingNote note);
-  // The same, and returns all workers' notes, by rank.
-  absl::StatusOr<std::vector<RingNote>> Exchanged(RingNote note);
+  // Where a worker gives a note: with the first thing of an iteration, or in a call of the
+  // program's own, for which the others may be as late as they want.
+  enum class Place : uint8_t { kBeginning, kBetween };
+  // The same, and returns all workers' notes, by rank. Errors: at kBeginning DEADLINE_EXCEEDED,
+  // with which the run fails, if another worker has not come there for limits.exchange_seconds.
+  absl::StatusOr<std::vector<RingNote>> Exchanged(RingNote note, Place place);
+  // This thread waits so long for a worker that has not begun an iteration.
+  void CheckStall(const Stall& stall);
   // Another worker's note has come, which goes on to the successor unless it has been round.
   // Errors: INVALID_ARGUMENT, with which the run fails.
   absl::Status TakeNote(const RingNote& note);

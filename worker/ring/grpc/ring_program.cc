@@ -14,6 +14,7 @@
 #include "absl/cleanup/cleanup.h"
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
+#include "common/base/doubling_notice.h"
 #include "common/base/error_kind.h"
 #include "common/base/hash.h"
 #include "common/base/status_macros.h"
@@ -59,7 +60,7 @@ absl::StatusOr<std::vector<double>> RingExchange::Mean(const std::string& place,
   RingNote note;
   note.set_place(place);
   note.mutable_value()->Add(value.begin(), value.end());
-  ASSIGN_OR_RETURN(const std::vector<RingNote> notes, Exchanged(std::move(note)));
+  ASSIGN_OR_RETURN(const std::vector<RingNote> notes, Exchanged(std::move(note), Place::kBetween));
   absl::StatusOr<std::vector<double>> mean = MeanOf(notes);
   if (!mean.ok()) Fail(mean.status());
   return mean;
@@ -72,7 +73,8 @@ absl::Status RingExchange::KeepState(StatesByName states) {
     state.set_name(name);
     state.set_fingerprint(Fnv1a64(text));
   }
-  ASSIGN_OR_RETURN(const std::vector<RingNote> notes, Exchanged(std::move(note)));
+  ASSIGN_OR_RETURN(const std::vector<RingNote> notes,
+                   Exchanged(std::move(note), Place::kBeginning));
   const absl::Status same = CheckSameStates(notes);
   if (!same.ok()) Fail(same);
   return same;
@@ -121,19 +123,53 @@ absl::Status RingExchange::AwaitRing(absl::Duration patience) {
   return notes_.Await(iteration, number, check).status();
 }
 
-absl::StatusOr<std::vector<RingNote>> RingExchange::Exchanged(RingNote note) {
+absl::StatusOr<std::vector<RingNote>> RingExchange::Exchanged(RingNote note, Place place) {
   ASSIGN_OR_RETURN(const uint32_t number, Give(std::move(note)));
   const uint64_t iteration = round_->iteration();
-  return notes_.Await(iteration, number, [&] {
+  const absl::Time start = options_.clock->Now();
+  DoublingNotice<absl::Duration> news{StallWatch::kNewsAfter};
+  Stall stall = {.iteration = round_->trained()};
+  absl::StatusOr<std::vector<RingNote>> notes = notes_.Await(iteration, number, [&] {
     if (options_.while_waiting != nullptr) options_.while_waiting();
     // One that has left has told everything before.
     if (round_->has_predecessor_finished() && !notes_.Has(predecessor_, iteration, number)) {
-      Fail(absl::FailedPreconditionError(
-          absl::StrCat(NameOf(predecessor_), " has finished, and worker ", options_.rank,
-                       " waits for it; allowed: the same calls in all workers")));
+      Fail(place == Place::kBeginning
+               ? round_->PredecessorEnded()
+               : absl::FailedPreconditionError(
+                     absl::StrCat(NameOf(predecessor_), " has finished, and worker ", options_.rank,
+                                  " waits for it; allowed: the same calls in all workers")));
+    }
+    const auto is_missing = [&](int rank) { return !notes_.Has(rank, iteration, number); };
+    const auto missing = std::find_if(ranks_.begin(), ranks_.end(), is_missing);
+    if (place == Place::kBeginning && missing != ranks_.end()) {
+      stall.lasted = options_.clock->Now() - start;
+      stall.missing = absl::StrCat(NameOf(*missing), " has not begun it");
+      stall.is_news = news.Grew(stall.lasted);
+      CheckStall(stall);
     }
     return round_->failure();
   });
+  if (notes.ok() && news.Over()) {
+    stall.missing.clear();
+    options_.on_stall(stall);
+  }
+  absl::MutexLock lock(&mutex_);
+  stall_.reset();
+  return notes;
+}
+
+void RingExchange::CheckStall(const Stall& stall) {
+  if (stall.lasted >= round_->limit()) {
+    return Fail(absl::DeadlineExceededError(
+        absl::StrCat("iteration ", stall.iteration, ": ", stall.missing, " for ",
+                     absl::FormatDuration(round_->limit()),
+                     " (limits.exchange_seconds) (noticed by worker ", options_.rank, ")")));
+  }
+  {
+    absl::MutexLock lock(&mutex_);
+    stall_ = stall;
+  }
+  if (stall.is_news) options_.on_stall(stall);
 }
 
 absl::Status RingExchange::TakeNote(const RingNote& note) {

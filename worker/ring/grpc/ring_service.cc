@@ -87,7 +87,7 @@ UnaryReactor* RingService::Ask(CallContext* context, const MessageBytes* request
       context, *request, response, [&](const RingAskRequest&) -> absl::StatusOr<RingState> {
         RingState state;
         state.set_worker(options_.rank);
-        state.set_iteration(options_.round->iteration());
+        state.set_iteration(options_.round->trained());
         state.set_waits(options_.waits());
         return state;
       });

@@ -11,6 +11,7 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "absl/synchronization/blocking_counter.h"
 #include "common/base/error_kind.h"
 #include "common/base/status_macros.h"
 #include "tests/testing/thread_check.h"
@@ -421,18 +422,40 @@ TEST_CASE("workers that do not do the same end the run") {
 TEST_CASE("a worker that has finished is not waited for") {
   TestRing ring = ProgramRing(3, {kSgd});
   const std::vector<Contribution> all(kTensors, kGradient);
-  for (const bool asks : {false, true}) {
+  const auto check = [&](const std::string& text,
+                         const std::function<absl::Status(int, RingExchange&)>& goes_on) {
     const std::vector<absl::Status> outcomes =
         ring.RunWorkers([&](int rank, RingExchange& exchange) -> absl::Status {
           RETURN_IF_ERROR(Initialize(ring, rank, exchange));
           RETURN_IF_ERROR(Iterate(ring, rank, exchange, all, 1));
-          if (rank == 0) return absl::OkStatus();
-          return asks ? exchange.Mean("here", {1}).status() : Iterate(ring, rank, exchange, all, 1);
+          return rank == 0 ? absl::OkStatus() : goes_on(rank, exchange);
         });
     CHECK(outcomes[0].ok());
-    CheckEnds({outcomes[1], outcomes[2]},
-              asks ? "has finished, and worker 1 waits for it" : "has finished after 1 iterations");
-  }
+    CheckEnds({outcomes[1], outcomes[2]}, text);
+  };
+  check("has finished after 1 iterations, and worker 1 goes on",
+        [&](int rank, RingExchange& exchange) { return Iterate(ring, rank, exchange, all, 1); });
+  check("has finished after 1 iterations, and worker 1 goes on", [](int, RingExchange& exchange) {
+    return exchange.KeepState({{"x", "1"}});
+  });
+  check("has finished, and worker 1 waits for it",
+        [](int, RingExchange& exchange) { return exchange.Mean("here", {1}).status(); });
+}
+
+TEST_CASE("a worker that does not begin an iteration as the others do ends the run") {
+  TestRing ring = ProgramRing(3, {kSgd, "limits.exchange_seconds=0.3"});
+  absl::BlockingCounter others(2);
+  CheckEnds(ring.RunWorkers([&](int rank, RingExchange& exchange) -> absl::Status {
+    RETURN_IF_ERROR(Initialize(ring, rank, exchange));
+    if (rank == 1) {
+      others.Wait();
+      return absl::OkStatus();
+    }
+    const absl::Status kept = exchange.KeepState({{"x", "1"}});
+    others.DecrementCount();
+    return kept;
+  }),
+            ") has not begun it for 300ms (limits.exchange_seconds)");
 }
 
 TEST_CASE("workers that bring other things say what differs") {
