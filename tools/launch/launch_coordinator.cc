@@ -26,12 +26,14 @@ LaunchCoordinator::LaunchCoordinator(ViewCoordinator::Settings settings,
     : recovery_(settings.recovery),
       is_ring_(settings.slots == 0),
       silence_(absl::Seconds(settings.recovery.silence_seconds())),
+      first_silence_(std::max({silence_, settings.startup, settings.exchange})),
       clock_(*clock),
       coordinator_(std::move(settings), std::move(newest_checkpoint)),
       may_have_work_left_(is_ring_) {}
 
 void LaunchCoordinator::WorkersArePrograms() {
   absl::MutexLock lock(&mutex_);
+  are_programs_ = true;
   may_have_work_left_ = true;
 }
 
@@ -104,7 +106,7 @@ bool LaunchCoordinator::ShardsFollow() const {
 
 void LaunchCoordinator::Started(ProcessRole role) {
   absl::MutexLock lock(&mutex_);
-  places_[role] = {.runs = true};
+  places_[role] = {.runs = true, .heard = clock_.Now()};
 }
 
 RecoveryHost::Verdict LaunchCoordinator::Ended(ProcessRole role, absl::string_view reason,
@@ -178,8 +180,10 @@ RecoveryHost::Orders LaunchCoordinator::Poll() {
     if (was_away) place.heard = std::max(place.heard, now);
     // A program says nothing any more when it has left the run, and may still have work to do.
     const bool has_left = orders.finished && HasFinished(role, place);
-    if (place.runs && place.state.incarnation() != 0 && !place.ordered_killed && !has_left &&
-        now > place.heard + silence_) {
+    const bool is_heard = place.state.incarnation() != 0;
+    const bool may_be_silent = has_left || (!is_heard && role.is_worker && are_programs_);
+    if (place.runs && !place.ordered_killed && !may_be_silent &&
+        now > place.heard + (is_heard ? silence_ : first_silence_)) {
       place.ordered_killed = true;
       orders.kill.push_back(role);
     }

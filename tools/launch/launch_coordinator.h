@@ -16,8 +16,8 @@ namespace evenshard {
 
 // The coordinator of a run on this machine, without its network: hosts the ViewCoordinator, and
 // sends its views to the processes that launch has started. The supervisor reports a process that
-// ends. A process that has been heard of and then is silent for recovery.silence_seconds is to be
-// killed. Thread-safe.
+// ends. A process that is silent for recovery.silence_seconds is to be killed, and one that has not
+// been heard of for the largest of these, limits.startup_seconds and exchange_seconds. Thread-safe.
 class LaunchCoordinator : public RecoveryHost {
  public:
   // A process's connection.
@@ -33,8 +33,9 @@ class LaunchCoordinator : public RecoveryHost {
   LaunchCoordinator(ViewCoordinator::Settings settings,
                     ViewCoordinator::NewestCheckpoint newest_checkpoint, const Clock* clock);
 
-  // The workers are programs of the user's, which may have work left when the run is over: how they
-  // end then counts, also by a signal. As in a ring, whose worker 0 may have the model to save.
+  // The workers are programs of the user's. They may take as long as they want before they join,
+  // and may have work left when the run is over: how they end then counts, also by a signal. As in
+  // a ring, whose worker 0 may have the model to save.
   void WorkersArePrograms();
 
   View view() const;
@@ -57,7 +58,7 @@ class LaunchCoordinator : public RecoveryHost {
   struct Place {
     bool runs = false;        // as the supervisor says
     ProcessState state = {};  // what the process has said last; empty if it has not been heard
-    absl::Time heard = absl::InfinitePast();
+    absl::Time heard = absl::InfinitePast();  // or the start
     bool ordered_killed = false;
   };
 
@@ -75,12 +76,14 @@ class LaunchCoordinator : public RecoveryHost {
   const Recovery recovery_;
   const bool is_ring_;
   const absl::Duration silence_;
+  const absl::Duration first_silence_;  // before a process is heard of
   const Clock& clock_;
 
   mutable absl::Mutex mutex_;
   ViewCoordinator coordinator_ ABSL_GUARDED_BY(mutex_);
-  bool may_have_work_left_ ABSL_GUARDED_BY(mutex_);  // a worker when the run is over
-  uint64_t published_ ABSL_GUARDED_BY(mutex_) = 0;   // the view that the shards were sent
+  bool are_programs_ ABSL_GUARDED_BY(mutex_) = false;  // the workers
+  bool may_have_work_left_ ABSL_GUARDED_BY(mutex_);    // a worker when the run is over
+  uint64_t published_ ABSL_GUARDED_BY(mutex_) = 0;     // the view that the shards were sent
   absl::Time published_at_ ABSL_GUARDED_BY(mutex_);
   uint64_t worker_view_ ABSL_GUARDED_BY(mutex_) = 0;  // the view that the workers were sent
   std::map<ProcessRole, Place> places_ ABSL_GUARDED_BY(mutex_);

@@ -217,6 +217,30 @@ TEST_CASE("a silent process is to be killed, and then counts as dead") {
   }
 }
 
+TEST_CASE("a process that has not been heard of after a while is to be killed") {
+  FakeClock clock;
+  const auto coordinator = StartCoordinator(&clock);
+  const bool are_programs = GENERATE(false, true);
+  if (are_programs) coordinator->WorkersArePrograms();
+  const auto killed_within = [&](int seconds) {
+    std::vector<ProcessRole> killed;
+    for (int i = 0; i < seconds; ++i) {
+      clock.Advance(absl::Seconds(1));
+      for (const ProcessRole role : coordinator->Poll().kill) killed.push_back(role);
+    }
+    return killed;
+  };
+  const int patience = static_cast<int>(OneShard().limits().exchange_seconds());
+  CHECK(killed_within(patience - 1).empty());
+  // A program may have much to do before it joins.
+  CHECK(killed_within(3) ==
+        (are_programs ? std::vector{kPs} : std::vector<ProcessRole>{kPs, kWorker}));
+  CHECK(coordinator->Ended(kPs, "was killed by SIGKILL", true, false) ==
+        RecoveryHost::Verdict::kRestart);
+  coordinator->Started(kPs);
+  CHECK(killed_within(patience - 1).empty());
+}
+
 TEST_CASE("a program that has left the run may go on in silence, and its end counts") {
   FakeClock clock;
   const auto coordinator = StartCoordinator(&clock);
