@@ -20,6 +20,8 @@ struct Number {
 
 absl::Status CheckHyperparameters(const Hyperparameters& given, OptimizerConfig::Kind kind) {
   const OptimizerNumbers of_kind = NumbersOfKind(kind);
+  // The workers' own optimizers may have any. They are given to be the same in all workers.
+  const bool is_any = kind == OptimizerConfig::MEAN;
   const Number numbers[] = {{"the learning rate", given.learning_rate, true, false},
                             {of_kind.beta1 ? "beta1" : "momentum", given.momentum,
                              of_kind.beta1 || of_kind.momentum, of_kind.beta1},
@@ -28,11 +30,11 @@ absl::Status CheckHyperparameters(const Hyperparameters& given, OptimizerConfig:
                             {"epsilon", given.epsilon, of_kind.epsilon, false}};
   for (const auto& [name, value, of_rule, below_one] : numbers) {
     if (!value.has_value()) continue;
-    if (!of_rule) {
+    if (!of_rule && !is_any) {
       return absl::InvalidArgumentError(absl::StrCat(
           name, " is given, which ", OptimizerConfig::Kind_Name(kind), " does not have"));
     }
-    if (std::isfinite(*value) && *value >= 0 && (!below_one || *value < 1)) continue;
+    if (std::isfinite(*value) && *value >= 0 && (!below_one || is_any || *value < 1)) continue;
     return absl::InvalidArgumentError(absl::StrCat(name, " is ", *value,
                                                    ", allowed: a number of at least 0",
                                                    below_one ? " and below 1" : ""));

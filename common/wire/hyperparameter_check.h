@@ -8,7 +8,7 @@
 namespace evenshard {
 
 // Errors: INVALID_ARGUMENT, "the learning rate is -1, allowed: ...", for a number that the rule has
-// not or cannot take.
+// not or cannot take. With MEAN, where the workers have the rule, it may have any.
 absl::Status CheckHyperparameters(const Hyperparameters& given, OptimizerConfig::Kind kind);
 
 }  // namespace evenshard

@@ -59,7 +59,8 @@ class DistributedOptimizer(OfTheScript):
     for the schedule FULL, which is refused. At the start of a run parameters, frozen parameters and
     buffers are those of rank 0. After that the script may change parameters as it does in one
     process, the same way in all workers: they, and the options of the optimizers, are compared in
-    the first 10 iterations, in every 32nd, and in each one in join().
+    the first 10 iterations, in every 32nd, and in each one in join(); learning rates, momentum or
+    betas, weight decay and eps are in every one.
 
     Several optimizers share a run if each is given the same model, such as an nn.ModuleDict of a
     generator and a discriminator. Each step() exchanges the gradients of the parameters that its
@@ -370,10 +371,10 @@ class DistributedOptimizer(OfTheScript):
         self._worker_state.begin()
         self._is_synchronized = False
         for group in self._optimizer.param_groups:
-            rate = _library.hyperparameters(_stepped_by.rate_of(group))
+            numbers = _library.hyperparameters(*_stepped_by.numbers_of(group))
             for parameter in group["params"]:
                 if (i := self._exchange.number_of(parameter)) is not None:
-                    self._numbers[i] = rate
+                    self._numbers[i] = numbers
         self._exchange.left_out = self._left_out
         self._exchange.begin(contributes, self._numbers)
 

@@ -426,6 +426,21 @@ def another_rate_at_one_rank(script):
     _train(script, after=change)
 
 
+def _another_number_at_one_rank(option, number):
+    """After the last iteration in which everything is compared, for a while."""
+    def habit(script):
+        model = _mlp()
+        optimizer = _distributed(script, torch.optim.Adam(model.parameters(), lr=1e-3), model)
+        for step in range(15):
+            if step == 12 and script.ranks == [1]:
+                optimizer.param_groups[0][option] = number
+            optimizer.zero_grad()
+            _loss(script, model, step % _STEPS).backward()
+            optimizer.step()
+    habit.__name__ = f"another_{option}_at_one_rank"
+    return habit
+
+
 def two_optimizers_of_one_parameter(script):
     model = _mlp()
     _distributed(script, _sgd(model.parameters()), model)
@@ -506,6 +521,13 @@ _REFUSED = [
     (clipping_what_has_left, ("BACKWARD",), "its gradient was changed"),
     (another_optimizer_at_one_rank, _SCHEDULES, r"optimizer.*Adam"),
     (another_rate_at_one_rank, _SCHEDULES, "the learning rate 0.5|the options of the optimizers"),
+    *(
+        (_another_number_at_one_rank(option, number), _SCHEDULES, text)
+        for option, number, text in (
+            ("weight_decay", 0.25, "weight_decay 0.25"), ("eps", 0.5, "epsilon 0.5"),
+            ("betas", (0.9, 0.5), "beta2 0.5"),
+        )
+    ),
     (two_optimizers_of_one_parameter, _SCHEDULES, "0.weight, 0.bias, which another"),
     # In a ring the rates of one optimizer are those that the other worker does not give.
     (another_order_of_optimizers_at_one_rank, _SCHEDULES, "has stepped another|the config's rate"),

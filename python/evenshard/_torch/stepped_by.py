@@ -55,12 +55,23 @@ def text_of(optimizer: torch.optim.Optimizer) -> str:
     return "; ".join([f"{kind.__module__}.{kind.__qualname__}", *groups])
 
 
-def rate_of(group: dict) -> float:
-    """Returns the learning rate of a group as shards take one, for all workers to have it alike. A
-    rate that only the optimizer understands, as a negative one, is 0."""
-    rate = group.get("lr")
+def numbers_of(group: dict) -> tuple:
+    """Returns the numbers of a group as shards take them, in the order of
+    _library.CHyperparameters, for all workers to have them alike: the learning rate, momentum or
+    the betas, the weight decay and epsilon. One that it does not have is None, and one that only
+    the optimizer understands, as a negative one, is 0."""
+    betas = group.get("betas")
+    if not isinstance(betas, (tuple, list)) or len(betas) != 2:
+        betas = group.get("momentum"), group.get("alpha")
+    numbers = group.get("lr"), *betas, group.get("weight_decay"), group.get("eps")
+    return tuple(_number_of(number) for number in numbers)
+
+
+def _number_of(number):
+    if number is None:
+        return None
     try:
-        number = float(rate)  # type: ignore[arg-type]
+        number = float(number)
     except (TypeError, ValueError, RuntimeError):
         return 0.0
     return number if 0 <= number < math.inf else 0.0

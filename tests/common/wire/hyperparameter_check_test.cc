@@ -33,6 +33,11 @@ TEST_CASE("hyperparameters are those of the rule, within its limits") {
         "beta2 is given, which MOMENTUM does not have");
   CHECK(Problem({.epsilon = 0.9f}, OptimizerConfig::SGD) ==
         "epsilon is given, which SGD does not have");
+  // The workers have the rule, and any numbers.
+  CHECK(Problem(all, OptimizerConfig::MEAN).empty());
+  CHECK(Problem({.beta2 = 1.0f}, OptimizerConfig::MEAN).empty());
+  CHECK(Problem({.epsilon = -1.0f}, OptimizerConfig::MEAN) ==
+        "epsilon is -1, allowed: a number of at least 0");
   CHECK(Problem({.learning_rate = -1.0f}, OptimizerConfig::SGD) ==
         "the learning rate is -1, allowed: a number of at least 0");
   CHECK(Problem({.momentum = 1.0f}, OptimizerConfig::ADAM) ==
