@@ -68,7 +68,7 @@ print("ends with", repr(total), flush=True)
 @unittest.skipIf(fixture.torch is None, "PyTorch is not installed: recovery of a training")
 class AssignmentRecoveryTest(StruckTraining, unittest.TestCase):
     script = _SCRIPT
-    every = "every_iterations: 10"
+    every = "every_iterations: 10 keep: 9"
 
     def test_a_worker_that_is_killed_leaves_out_what_the_run_has(self):
         for place, at, schedule in (
