@@ -189,12 +189,12 @@ TEST_CASE("a signal that launch was started to ignore stays ignored") {
 TEST_CASE("when nobody reads the output any more, the run ends in order") {
   ScriptedRun run;
   // It reads a line, and ends when all workers can be told.
-  run.starter = {
-      "bash", "-c",
-      absl::StrCat("\"$@\" | { head -n 1; cd ", run.folder.Path("."),
-                   "; until [[ -s worker0.ready && -s worker1.ready && -s worker2.ready ]];"
-                   " do sleep 0.01; done; }; echo \"code ${PIPESTATUS[0]}\""),
-      "bash"};
+  const std::string reads =
+      absl::StrCat("{ head -n 1; cd ", run.folder.Path("."),
+                   "; for i in {1..6000}; do [[ -s worker0.ready && -s worker1.ready && -s "
+                   "worker2.ready ]] && break; sleep 0.01; done; }");
+  run.starter = {"bash", "-c", absl::StrCat("\"$@\" | ", reads, "; echo \"code ${PIPESTATUS[0]}\""),
+                 "bash"};
   run.worker = "trap 'touch told; exit 0' TERM; ready; while :; do echo loud; sleep 0.02; done";
   run.psctl = "touch \"asked-for-$1\"";
   run.flags = {"--save=" + run.folder.Path("model")};
