@@ -285,7 +285,7 @@ TEST_CASE("one worker alone is the fastest one") {
   REQUIRE(alone.config.compute().emulated().worker_slowdown_size() == 1);
   CHECK(alone.config.compute().emulated().worker_slowdown(0) == 1.5);
   CHECK(alone.hosts() == 1);
-  // Of equal ones the one whose host is the fastest as a shard's.
+  // All compute alike, and no host is faster as a shard's than that of worker 1.
   AdviceCluster beside = ClusterOf("update { policy: SYNC } colocated: true", 0);
   beside.config.mutable_shard(0)->set_server_gbps(0.5);
   beside.config.mutable_shard(1)->set_server_gbps(5);
