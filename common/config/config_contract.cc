@@ -43,6 +43,12 @@ std::string ValueOf(const Message& message, const FieldDescriptor* field) {
   return text;
 }
 
+// Whether a field that is absent has another value than the descriptor's default.
+bool HasDefaultElsewhere(const FieldDescriptor* field) {
+  return field->containing_type() == OptimizerConfig::descriptor() &&
+         field->number() == OptimizerConfig::kBeta2FieldNumber;  // the kind's
+}
+
 // Clears all fields whose value is their default, in nested messages too.
 void ClearDefaults(Message* message) {
   // What a rule leaves out is the optimizer's, so a default that it sets has an effect.
@@ -62,7 +68,8 @@ void ClearDefaults(Message* message) {
       ClearDefaults(inner);
       is_default = SetFields(*inner).empty();
     } else {
-      is_default = ValueOf(*message, field) == ValueOf(*defaults, field);
+      is_default =
+          !HasDefaultElsewhere(field) && ValueOf(*message, field) == ValueOf(*defaults, field);
     }
     // A member of a oneof is kept, because which member is set has a meaning of its own.
     if (is_default && field->containing_oneof() == nullptr) reflection->ClearField(message, field);

@@ -47,6 +47,15 @@ _RULES = {
         "kind: RMSPROP_MOMENTUM learning_rate: 0.001 momentum: 0.8 beta2: 0.95 epsilon: 1e-3",
         lambda p: torch.optim.RMSprop(p, lr=0.001, momentum=0.8, alpha=0.95, eps=1e-3),
     ),
+    # The numbers of which 0 is not what a config has that says nothing.
+    "Adam with a beta2 of 0": (
+        "kind: ADAM learning_rate: 0.002 beta2: 0 epsilon: 1e-2",
+        lambda p: torch.optim.Adam(p, lr=0.002, betas=(0.9, 0.0), eps=1e-2),
+    ),
+    "RMSprop with an alpha of 0": (
+        "kind: RMSPROP learning_rate: 0.002 beta2: 0 epsilon: 1e-2",
+        lambda p: torch.optim.RMSprop(p, lr=0.002, alpha=0.0, eps=1e-2),
+    ),
     "Adam with amsgrad": (
         "kind: ADAM_AMSGRAD learning_rate: 0.002 beta2: 0.9 weight_decay: 0.01",
         lambda p: torch.optim.Adam(

@@ -295,6 +295,14 @@ TEST_CASE("a default that is written out does not change the fingerprint") {
   CHECK(fingerprint_with_pool("kernel: 2 stride: 1") != fingerprint_with_pool("kernel: 2"));
 }
 
+TEST_CASE("the contract tells a beta2 of 0 from that of the kind") {
+  const PlannedConfig none = Valid(kConfig, {"optimizer={kind: ADAM beta2: 0}"});
+  CHECK(none.Contract().optimizer().has_beta2());
+  CHECK(none.fingerprint() != Valid(kConfig, {"optimizer={kind: ADAM}"}).fingerprint());
+  const char* const kLocal = "local={steps: 4 optimizer {kind: ADAM beta2: 0}}";
+  CHECK(Valid(kConfig, {kLocal}).Contract().local().optimizer().has_beta2());
+}
+
 TEST_CASE("the contract names no machine") {
   const ClusterConfig contract = Valid().Contract();
   CHECK(contract.shard_size() == 2);
