@@ -372,11 +372,29 @@ def own_gradients(script):
     return model.state_dict()
 
 
+def gradients_on_shared_memory(script):
+    """As torch.autograd.grad() returns them for both operands of a sum. In the end one worker does
+    not use one of them."""
+    model = torch.nn.ParameterDict({n: torch.nn.Parameter(torch.zeros(3)) for n in "abc"})
+    optimizer = _distributed(script, _sgd(model.parameters()), model)
+    for step in range(14):
+        a, b, c = model["a"], model["b"], model["c"]
+        loss = 0
+        for rank in script.ranks:
+            total = 2 * b if step > 11 and rank == 1 else a + b
+            loss = loss + ((total + c) * torch.tensor([1.0, 2.0, 3.0 + rank])).sum()
+        gradients = torch.autograd.grad(loss / len(script.ranks), (a, b, c), allow_unused=True)
+        a.grad, b.grad, c.grad = gradients
+        optimizer.step()
+    return model.state_dict()
+
+
 _RIGHT = [
     own_gradients,
     clipping_by_norm, clipping_by_value, logging_gradients, synchronizing_twice, leaving_a_step_out,
     a_further_backward_after_synchronizing, accumulating, without_forgetting_gradients, a_closure,
     a_scheduler_and_groups, clamped_weights, a_parameter_that_some_batches_use,
+    gradients_on_shared_memory,
     a_part_of_the_model, saved_and_loaded, two_networks, a_backward_of_its_own_after_synchronizing,
     _leaving_a_step_out_of(accumulation_alone), _leaving_a_step_out_of(gradients_set_by_hand),
     *map(_with_the_rate, (None, -0.1, lambda step: 0.1)),

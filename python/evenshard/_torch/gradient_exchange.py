@@ -11,7 +11,7 @@ import torch
 
 from evenshard import errors
 from evenshard._handle import Handle
-from evenshard._torch.model import ModelTensor, is_expanded
+from evenshard._torch.model import ModelTensor, extent_of, is_expanded
 from evenshard._torch.model_exchange import ModelExchange
 from evenshard._torch.unchanged import checksum, compares_in
 
@@ -109,6 +109,7 @@ class GradientExchange(ModelExchange):
     def _means(self, numbers: Iterable[int]):
         """Those that have come, with where they go."""
         assert self.updates is not None
+        shared = self._with_shared_gradients()
         for i in numbers:
             updates = self.handle.updates(i)
             parameter = self._tensors[i].tensor
@@ -117,6 +118,25 @@ class GradientExchange(ModelExchange):
                 continue
             self.updates[i] = updates
             gradient = parameter.grad
-            if gradient is None or is_expanded(gradient) or gradient.is_inference():
+            if (
+                gradient is None or i in shared or is_expanded(gradient)
+                or gradient.is_inference()
+            ):
                 parameter.grad = torch.empty_like(parameter)
             yield i, parameter.grad
+
+    def _with_shared_gradients(self):
+        """Parameters with a gradient on the memory of another's, as torch.autograd.grad() returns
+        for the operands of a sum."""
+        extents = sorted(
+            (*extent_of(gradient), i) for i in self._numbers.values()
+            if (gradient := self._tensors[i].tensor.grad) is not None
+            and gradient.layout == torch.strided
+        )
+        shared = set()
+        furthest = (0, 0, -1)
+        for extent in extents:
+            if extent[0] < furthest[1]:
+                shared.update((furthest[2], extent[2]))
+            furthest = max(furthest, extent, key=lambda each: each[1])
+        return shared

@@ -221,6 +221,13 @@ def is_expanded(tensor: torch.Tensor) -> bool:
     return any(stride == 0 and size > 1 for size, stride in zip(tensor.shape, tensor.stride()))
 
 
+def extent_of(tensor: torch.Tensor) -> tuple[int, int]:
+    """The addresses of a tensor's memory: from the first element to behind the last one."""
+    last = sum((n - 1) * s for n, s in zip(tensor.shape, tensor.stride()))
+    begin = tensor.data_ptr()
+    return begin, begin + (last + 1) * tensor.element_size() if tensor.numel() else begin
+
+
 def is_exact(tensor: torch.Tensor) -> bool:
     """Whether float32 holds all values."""
     back = tensor.detach().to(torch.float32).to(tensor.dtype)
@@ -229,12 +236,7 @@ def is_exact(tensor: torch.Tensor) -> bool:
 
 def _overlaps(found):
     """Tensors that are different objects on the same memory, of which one is exchanged twice."""
-    extents = []
-    for item in found:
-        last = sum((n - 1) * s for n, s in zip(item.tensor.shape, item.tensor.stride()))
-        begin = item.tensor.data_ptr()
-        extents.append((begin, begin + (last + 1) * item.tensor.element_size(), item.name))
-    extents.sort()
+    extents = sorted((*extent_of(item.tensor), item.name) for item in found)
     for (_, end, name), (begin, _, other) in zip(extents, extents[1:]):
         if begin < end:
             yield (
