@@ -125,8 +125,9 @@ class ModelExchange:
             raise errors.FailedPrecondition(
                 f"{self._tensors[i].name}: was read before its new value had come, by a way that"
                 " is not seen, such as a function compiled by torch.compile or a reference that the"
-                " script keeps; allowed after synchronize(), or under the schedules BACKWARD and"
-                " SEQUENTIAL: `evenshard run --schedule BACKWARD`, or in the config exchange {"
+                " script keeps, or is of a part of the model that was first used after a backward()"
+                " of the same step; allowed after synchronize(), or under the schedules BACKWARD"
+                " and SEQUENTIAL: `evenshard run --schedule BACKWARD`, or in the config exchange {"
                 " schedule: BACKWARD }"
             )
 
