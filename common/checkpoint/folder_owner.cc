@@ -51,7 +51,7 @@ absl::StatusOr<uint64_t> OwnerOf(Storage* storage, const std::string& folder) {
 absl::Status CheckOwner(Storage* storage, const std::string& folder, uint64_t run) {
   const absl::StatusOr<uint64_t> owner = OwnerOf(storage, folder);
   if (absl::IsNotFound(owner.status())) {
-    return absl::FailedPreconditionError(
+    return absl::UnavailableError(
         absl::StrCat("no run owns the folder ", folder, ": the file RUN is missing"));
   }
   RETURN_IF_ERROR(owner.status());

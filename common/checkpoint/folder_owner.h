@@ -39,8 +39,8 @@ class FolderOwner {
 // damaged.
 absl::StatusOr<uint64_t> OwnerOf(Storage* storage, const std::string& folder);
 
-// Returns OK if the run owns the folder. Errors: FAILED_PRECONDITION if another run or none does,
-// with what Take() wrote.
+// Returns OK if the run owns the folder. Errors: FAILED_PRECONDITION if another run does, with what
+// Take() wrote; UNAVAILABLE if none does, as while the folder is not mounted.
 absl::Status CheckOwner(Storage* storage, const std::string& folder, uint64_t run);
 
 }  // namespace evenshard

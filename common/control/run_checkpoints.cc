@@ -81,12 +81,16 @@ absl::StatusOr<std::unique_ptr<RunCheckpoints>> RunCheckpoints::Open(const Plann
 absl::Status RunCheckpoints::Hold() {
   if (owner_ != nullptr) return absl::OkStatus();
   const auto is_ours = [this] { return CheckOwner(storage_, folder_.path(), run_); };
-  auto owner = FolderOwner::Take(storage_, folder_.path(), run_, who_, is_ours);
-  if (owner.ok()) {
-    owner_ = *std::move(owner);
-    return absl::OkStatus();
+  absl::Status ours = is_ours();
+  // Only then, since it would make a folder that is not mounted.
+  if (ours.ok()) {
+    auto owner = FolderOwner::Take(storage_, folder_.path(), run_, who_, is_ours);
+    if (owner.ok()) {
+      owner_ = *std::move(owner);
+      return absl::OkStatus();
+    }
+    ours = is_ours();
   }
-  const absl::Status ours = is_ours();
   return absl::IsFailedPrecondition(ours) ? ours : absl::OkStatus();
 }
 

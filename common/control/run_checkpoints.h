@@ -42,7 +42,8 @@ class RunCheckpoints {
 
   // Takes the folder's lock unless this has it already. The process that was the coordinator before
   // may still hold it, so this has to be called again and again. Errors: FAILED_PRECONDITION if
-  // another run has taken the folder over. Others may pass, and are none here.
+  // another run has taken the folder over. Others may pass, as of a folder that is not mounted, and
+  // are none here.
   absl::Status Hold();
 
   // Returns what a run begins from, if not from the beginning with its first generation. Its name
@@ -55,8 +56,8 @@ class RunCheckpoints {
   const std::optional<ViewCoordinator::Checkpoint>& resume() const { return resume_; }
 
   // Returns the newest checkpoint that is complete and whole. Warns of newer ones that it passes
-  // over. See ViewCoordinator::NewestCheckpoint. Errors: FAILED_PRECONDITION if the folder is not
-  // the run's any more; those of CheckpointFolder::Newest.
+  // over. See ViewCoordinator::NewestCheckpoint. Errors: those of CheckOwner and of
+  // CheckpointFolder::Newest.
   absl::StatusOr<std::optional<ViewCoordinator::Checkpoint>> Newest(
       bool passes_over_unreadable) const;
 

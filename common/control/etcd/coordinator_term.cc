@@ -82,7 +82,10 @@ absl::Status CoordinatorTerm::Answered(const EtcdAnswer& answer, absl::Time now)
   const auto& response = std::get<TxnResponse>(*answer);
   if (!response.succeeded()) {
     const mvccpb::KeyValue* held = ReadKey(response, response.responses_size() - 1);
-    if (held == nullptr || held->create_revision() != options_.created) {
+    if (held == nullptr) {
+      return absl::AbortedError("the coordinator's key has been removed from etcd");
+    }
+    if (held->create_revision() != options_.created) {
       return absl::AbortedError("another coordinator has taken over");
     }
   }

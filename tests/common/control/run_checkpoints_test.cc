@@ -112,6 +112,27 @@ TEST_CASE_METHOD(Fixture, "an error of the disk does not end a successor") {
   CHECK(absl::IsFailedPrecondition(Open(Start::kResumed, kRun + 1).status()));
 }
 
+TEST_CASE_METHOD(Fixture, "a folder that is away does not end a successor") {
+  auto former = Open(Start::kNew);
+  REQUIRE(former.ok());
+  former->reset();
+  const std::string run = disk.Files().at(absl::StrCat(kFolder, "/RUN"));
+  for (const auto& [path, contents] : disk.Files()) REQUIRE(disk.RemoveFile(path).ok());
+  REQUIRE(disk.RemoveFolder(kFolder).ok());
+  const auto successor = Open(Start::kGoesOn);
+  REQUIRE(successor.ok());
+  CHECK((*successor)->Hold().ok());
+  CHECK(absl::IsUnavailable((*successor)->Newest(false).status()));
+  // What is there would be hidden, and what was written to it lost, once the folder is back.
+  CHECK(absl::IsNotFound(disk.ListFolder(kFolder).status()));
+
+  REQUIRE(disk.MakeFolder(kFolder).ok());
+  REQUIRE(WriteWholeFile(&disk, absl::StrCat(kFolder, "/RUN"), run).ok());
+  CHECK((*successor)->Hold().ok());
+  CHECK((*successor)->Newest(false).ok());
+  CHECK(absl::IsFailedPrecondition(Open(Start::kResumed, kRun + 1).status()));
+}
+
 TEST_CASE_METHOD(Fixture, "a checkpoint that does not fit is refused before anything starts") {
   WriteCheckpoint(&disk, kFolder, config, kFirst);
   for (const auto& [override, text] :
