@@ -295,6 +295,21 @@ TEST_CASE("training goes on while the disk of the checkpoints is full") {
   CHECK((run.folder.Read("model") == Undisturbed()));
 }
 
+TEST_CASE("a run whose last round is not whole says where one that resumes goes on") {
+  const ResumeRun run;
+  const std::string local = "--set=local={steps: 4 optimizer {kind: SGD}}";
+  const ResumeRun::Outcome first = run.TrainTo(10, {local});
+  INFO(first.output);
+  REQUIRE(first.code == 0);
+  CHECK_THAT(first.output, Contains("[worker 0] ") &&
+                               Contains("a run that resumes goes on after iteration 12, not 10"));
+  const ResumeRun::Outcome second = run.TrainTo(20, {local, "--resume"});
+  INFO(second.output);
+  CHECK(second.code == 0);
+  CHECK_THAT(second.output, Contains("goes on after iteration 12 of 20"));
+  CHECK_THAT(second.output, !Contains("a run that resumes"));
+}
+
 TEST_CASE("CONTINUE: a run goes on without a worker that was killed, until it is back") {
   ResumeRun run("worker_loss: CONTINUE replicas: 1");
   Program launch(

@@ -430,7 +430,14 @@ absl::StatusOr<double> Trainer::Evaluate(TrainingExchange& exchange, TrainingSch
 absl::Status Trainer::Conclude(TrainingExchange& exchange, TrainingSchedule& schedule,
                                int64_t iteration) {
   // The worker set that would go on: it changes before a round only.
-  const int64_t next = (batches_->length().iterations + steps_ - 1) / steps_ * steps_;
+  const int64_t all = batches_->length().iterations;
+  const int64_t next = (all + steps_ - 1) / steps_ * steps_;
+  if (next > all && is_first_ && config_.proto().recovery().has_checkpoint()) {
+    spdlog::info(
+        "checkpoints count whole rounds (local.steps): a run that resumes goes on after "
+        "iteration {}, not {}",
+        next, all);
+  }
   const bool evaluates = evaluation_ != nullptr && batches_->Evaluates(next);
   if (evaluates) {
     ASSIGN_OR_RETURN(summary_.final_accuracy, Evaluate(exchange, schedule, iteration));
