@@ -132,7 +132,8 @@ TEST_CASE(
   CHECK_THAT(run->output(), Contains("with 2 workers, because worker 2 was killed by SIGKILL"));
   CHECK_THAT(run->output(), Contains("[worker 1] "));
   CHECK_THAT(run->output(), !Contains("; starting it again"));
-  CHECK_THAT(run->output(), Contains("[launch] the run succeeded"));
+  CHECK_THAT(run->output(), Contains("[launch] the run succeeded; it survived 2 deaths: worker 0 "
+                                     "(1x), worker 2 (1x)"));
 }
 
 TEST_CASE("psctl stats says without whom a ring has gone on") {

@@ -29,7 +29,7 @@ class RestartPolicy {
     return now + kFirstWait * (1 << doublings);
   }
 
-  // Likewise, and counts a death.
+  // Likewise, and counts a death, which the run has survived.
   absl::Time Died(absl::Time now) {
     ++deaths_;
     return Ended(now);

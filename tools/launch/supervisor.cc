@@ -394,6 +394,7 @@ bool Supervisor::Survives(Child* child, const siginfo_t& info, std::string* fail
   switch (run_.recovery->Ended(*child->spec->role, failure->substr(label.size() + 1), !exited,
                                success)) {
     case RecoveryHost::Verdict::kDone:
+      if (!success) child->restarts.Died(clock_.Now());  // the run goes on without it
       return true;
     case RecoveryHost::Verdict::kFailure:
       if (absl::Status status = run_.recovery->failure(); !status.ok()) {
