@@ -34,10 +34,11 @@ absl::Status CheckHyperparameters(const Hyperparameters& given, OptimizerConfig:
       return absl::InvalidArgumentError(absl::StrCat(
           name, " is given, which ", OptimizerConfig::Kind_Name(kind), " does not have"));
     }
-    if (std::isfinite(*value) && *value >= 0 && (!below_one || is_any || *value < 1)) continue;
+    const bool is_bounded = below_one && !is_any;
+    if (std::isfinite(*value) && *value >= 0 && (!is_bounded || *value < 1)) continue;
     return absl::InvalidArgumentError(absl::StrCat(name, " is ", *value,
                                                    ", allowed: a number of at least 0",
-                                                   below_one ? " and below 1" : ""));
+                                                   is_bounded ? " and below 1" : ""));
   }
   return absl::OkStatus();
 }

@@ -76,18 +76,21 @@ void Checkpointer::FinishBy(absl::Time deadline, bool is_over) {
           : absl::DeadlineExceededError("limits.shutdown_seconds were over before it was written"));
 }
 
-void Checkpointer::BeginLast() {
-  LookAtFolder();  // another slot may have removed what this one has written
-  Cut last;
+Cut Checkpointer::LastCut() {
+  std::optional<ChunkClock> clock;
   if (IsSync()) {
     StoredChunk& chunk = options_.store->chunks().front();
     absl::ReaderMutexLock chunk_lock(&chunk.mutex);
-    absl::MutexLock lock(&mutex_);
-    last = CutAt(view_, chunk.clock());
-  } else {
-    absl::MutexLock lock(&mutex_);
-    last = CutByClock(view_, LastNumberByClock(proto_, options_.clock->Now()));
+    clock = chunk.clock();
   }
+  absl::MutexLock lock(&mutex_);
+  return clock.has_value() ? CutAt(view_, *clock)
+                           : CutByClock(view_, LastNumberByClock(proto_, options_.clock->Now()));
+}
+
+void Checkpointer::BeginLast() {
+  LookAtFolder();  // another slot may have removed what this one has written
+  const Cut last = LastCut();
   absl::MutexLock lock(&mutex_);
   if (!active_.has_value() && last.id.iteration > 0 && completion_.newest() < last.id) {
     Note(last);

@@ -145,7 +145,8 @@ class Checkpointer final : public ChunkObserver {
   void Begin(const Cut& cut) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void Note(const Cut& cut) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);  // as last_begun_
   void Activate() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);            // last_begun_
-  // Begins the cut of where the run has ended, unless it has its part in place.
+  Cut LastCut();                                                    // where the run has ended
+  // Begins the last cut, unless it has its part in place.
   void BeginLast();
   void WorkUntil(absl::Time deadline);
   // Counts a cut that is not begun, and begins fewer from now on.

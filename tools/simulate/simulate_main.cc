@@ -4,6 +4,7 @@
 
 #include "common/placement/plan/device_profile.h"
 #include "common/placement/simulator/bound.h"
+#include "common/placement/simulator/simulation.h"
 #include "common/placement/simulator/simulator.h"
 #include "common/process/command_line.h"
 #include "common/process/log.h"
@@ -21,9 +22,6 @@ constexpr char kUsage[] =
     "Ethernet, IP and TCP is subtracted.";
 constexpr int kFailure = 1;
 constexpr int kUsageError = 2;
-
-// What takes longer is a slip of rates, and beyond it figures mean nothing.
-constexpr double kMostSeconds = 1e9;
 
 int Main(int argc, char** argv) {
   SimulateOptions options;
@@ -89,10 +87,10 @@ int Main(int argc, char** argv) {
   result.bound = BoundOf(config->planned_run(), result.rates, *layer_times);
   result.simulation = Simulate(config->planned_run(), result.rates, *layer_times, simulation);
   const double seconds = result.simulation.steady_seconds();
-  if (!(seconds < kMostSeconds)) {
+  if (!(seconds < kMostIterationSeconds)) {
     return PrintError(absl::InvalidArgumentError(absl::StrCat(
                           "simulate: an iteration takes ", seconds, " s, allowed: at most ",
-                          kMostSeconds, " s, with links and devices that are so fast")),
+                          kMostIterationSeconds, " s, with links and devices that are so fast")),
                       kUsageError);
   }
   if (!(seconds > 0)) {

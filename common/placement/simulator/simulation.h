@@ -5,6 +5,9 @@
 
 namespace evenshard {
 
+// An iteration that takes longer is a slip of rates, and beyond it figures mean nothing.
+inline constexpr double kMostIterationSeconds = 1e9;
+
 struct SimulationOptions {
   int iterations = 4;  // of every worker; at least 1
   // How many of the workers with equal links and devices are simulated, at most. Each stands for

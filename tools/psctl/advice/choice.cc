@@ -17,6 +17,7 @@
 #include "common/placement/planned_config.h"
 #include "common/placement/simulator/bound.h"
 #include "common/placement/simulator/cluster_rates.h"
+#include "common/placement/simulator/simulation.h"
 #include "common/placement/simulator/simulator.h"
 #include "common/wire/encoding.h"
 
@@ -29,8 +30,7 @@ constexpr double kFaster = 1.005;
 // An iteration that takes at most this factor of its computing is bound by it.
 constexpr double kOfComputing = 1.05;
 
-// What is beyond is not of this world, nor are its figures.
-constexpr double kMostSeconds = 1e9;
+// More are not of this world, nor are its figures.
 constexpr double kMostImages = 1e15;
 
 // More equal hosts with shards are predicted as so many.
@@ -267,7 +267,7 @@ Choice Evaluate(const Candidate& candidate, double latency_seconds, Schedules sc
     Simulated simulated(simulated_as, *std::move(config), latency_seconds);
     const Prediction prediction = simulated.Predicted();
     const double images = prediction.batches_per_second * candidate.config.training().batch_size();
-    if (!(prediction.iteration_seconds < kMostSeconds && images < kMostImages)) {
+    if (!(prediction.iteration_seconds < kMostIterationSeconds && images < kMostImages)) {
       choice.refused = absl::StrCat("its devices and links would make ", images, " images/s");
       continue;
     }

@@ -73,10 +73,14 @@ absl::StatusOr<std::vector<RingNote>> RingNotes::Await(uint64_t iteration, uint3
   return notes;
 }
 
-bool RingNotes::Has(int rank, uint64_t iteration, uint32_t number) const {
+std::vector<int> RingNotes::Missing(uint64_t iteration, uint32_t number) const {
   absl::MutexLock lock(&mutex_);
   const auto found = notes_.find(Point(iteration, number));
-  return found != notes_.end() && found->second.contains(rank);
+  std::vector<int> missing;
+  for (const int rank : ranks_) {
+    if (found == notes_.end() || !found->second.contains(rank)) missing.push_back(rank);
+  }
+  return missing;
 }
 
 int RingNotes::GivenFor(uint64_t iteration) const {

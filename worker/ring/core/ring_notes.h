@@ -36,8 +36,8 @@ class RingNotes {
     absl::MutexLock lock(&mutex_);
     return awaits_;
   }
-  // Whether a worker's note has come.
-  bool Has(int rank, uint64_t iteration, uint32_t number) const;
+  // The workers whose notes have not come, in the order of the ring.
+  std::vector<int> Missing(uint64_t iteration, uint32_t number) const;
   // A rank whose note for an iteration has come and was not awaited, or -1.
   int GivenFor(uint64_t iteration) const;
 

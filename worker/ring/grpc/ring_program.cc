@@ -7,10 +7,11 @@
 //   3. Each worker waits until it has one note of every worker with the same number, and comes to
 //      the same result from them.
 
-#include <algorithm>
 #include <memory>
 #include <utility>
+#include <vector>
 
+#include "absl/algorithm/container.h"
 #include "absl/cleanup/cleanup.h"
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
@@ -113,11 +114,10 @@ absl::Status RingExchange::AwaitRing(absl::Duration patience) {
     if (options_.stop.stop_requested()) return absl::CancelledError("told to stop");
     RETURN_IF_ERROR(round_->failure());
     if (options_.clock->Now() < deadline) return absl::OkStatus();
-    const auto is_missing = [&](int rank) { return !notes_.Has(rank, iteration, number); };
-    const auto missing = std::find_if(ranks_.begin(), ranks_.end(), is_missing);
-    if (missing == ranks_.end()) return absl::OkStatus();
+    const std::vector<int> missing = notes_.Missing(iteration, number);
+    if (missing.empty()) return absl::OkStatus();
     return absl::DeadlineExceededError(
-        absl::StrCat(NameOf(*missing), " has not connected to both its neighbours in ",
+        absl::StrCat(NameOf(missing.front()), " has not connected to both its neighbours in ",
                      absl::FormatDuration(patience), " (limits.startup_seconds)"));
   };
   return notes_.Await(iteration, number, check).status();
@@ -128,22 +128,23 @@ absl::StatusOr<std::vector<RingNote>> RingExchange::Exchanged(RingNote note, Pla
   const uint64_t iteration = round_->iteration();
   const absl::Time start = options_.clock->Now();
   DoublingNotice<absl::Duration> news{StallWatch::kNewsAfter};
-  Stall stall = {.iteration = round_->trained()};
+  Stall stall;
+  stall.iteration = round_->trained();
   absl::StatusOr<std::vector<RingNote>> notes = notes_.Await(iteration, number, [&] {
     if (options_.while_waiting != nullptr) options_.while_waiting();
+    const bool has_finished = round_->has_predecessor_finished();
     // One that has left has told everything before.
-    if (round_->has_predecessor_finished() && !notes_.Has(predecessor_, iteration, number)) {
+    const std::vector<int> missing = notes_.Missing(iteration, number);
+    if (has_finished && absl::c_linear_search(missing, predecessor_)) {
       Fail(place == Place::kBeginning
                ? round_->PredecessorEnded()
                : absl::FailedPreconditionError(
                      absl::StrCat(NameOf(predecessor_), " has finished, and worker ", options_.rank,
                                   " waits for it; allowed: the same calls in all workers")));
     }
-    const auto is_missing = [&](int rank) { return !notes_.Has(rank, iteration, number); };
-    const auto missing = std::find_if(ranks_.begin(), ranks_.end(), is_missing);
-    if (place == Place::kBeginning && missing != ranks_.end()) {
+    if (place == Place::kBeginning && !missing.empty()) {
       stall.lasted = options_.clock->Now() - start;
-      stall.missing = absl::StrCat(NameOf(*missing), " has not begun it");
+      stall.missing = absl::StrCat(NameOf(missing.front()), " has not begun it");
       stall.is_news = news.Grew(stall.lasted);
       CheckStall(stall);
     }
