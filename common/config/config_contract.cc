@@ -43,10 +43,14 @@ std::string ValueOf(const Message& message, const FieldDescriptor* field) {
   return text;
 }
 
-// Whether a field that is absent has another value than the descriptor's default.
+// Whether a field that is absent has another value than the descriptor's default: a beta2 that of
+// the kind, and a layer one that its name says.
 bool HasDefaultElsewhere(const FieldDescriptor* field) {
-  return field->containing_type() == OptimizerConfig::descriptor() &&
-         field->number() == OptimizerConfig::kBeta2FieldNumber;  // the kind's
+  const auto is = [&](const google::protobuf::Descriptor* of, int number) {
+    return field->containing_type() == of && field->number() == number;
+  };
+  return is(OptimizerConfig::descriptor(), OptimizerConfig::kBeta2FieldNumber) ||
+         is(DeclaredTensor::descriptor(), DeclaredTensor::kLayerFieldNumber);
 }
 
 // Clears all fields whose value is their default, in nested messages too.

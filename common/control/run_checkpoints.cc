@@ -82,7 +82,7 @@ absl::Status RunCheckpoints::Hold() {
   if (owner_ != nullptr) return absl::OkStatus();
   const auto is_ours = [this] { return CheckOwner(storage_, folder_.path(), run_); };
   absl::Status ours = is_ours();
-  // Only then, since it would make a folder that is not mounted.
+  // Only then, since Take would make a folder that is not mounted.
   if (ours.ok()) {
     auto owner = FolderOwner::Take(storage_, folder_.path(), run_, who_, is_ours);
     if (owner.ok()) {

@@ -29,7 +29,7 @@ class RestartPolicy {
     return now + kFirstWait * (1 << doublings);
   }
 
-  // Likewise, and counts a death, which the run has survived.
+  // Likewise, and counts a death.
   absl::Time Died(absl::Time now) {
     ++deaths_;
     return Ended(now);

@@ -394,7 +394,10 @@ bool Supervisor::Survives(Child* child, const siginfo_t& info, std::string* fail
   switch (run_.recovery->Ended(*child->spec->role, failure->substr(label.size() + 1), !exited,
                                success)) {
     case RecoveryHost::Verdict::kDone:
-      if (!success) child->restarts.Died(clock_.Now());  // the run goes on without it
+      // The run goes on without it, unless it was told to end.
+      if (!success && child->kill_at == absl::InfiniteFuture()) {
+        child->restarts.Died(clock_.Now());
+      }
       return true;
     case RecoveryHost::Verdict::kFailure:
       if (absl::Status status = run_.recovery->failure(); !status.ok()) {

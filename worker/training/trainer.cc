@@ -432,7 +432,8 @@ absl::Status Trainer::Conclude(TrainingExchange& exchange, TrainingSchedule& sch
   // The worker set that would go on: it changes before a round only.
   const int64_t all = batches_->length().iterations;
   const int64_t next = (all + steps_ - 1) / steps_ * steps_;
-  if (next > all && is_first_ && config_.proto().recovery().has_checkpoint()) {
+  if (next > all && is_first_ && config_.is_synchronous() &&
+      config_.proto().recovery().has_checkpoint()) {
     spdlog::info(
         "checkpoints count whole rounds (local.steps): a run that resumes goes on after "
         "iteration {}, not {}",

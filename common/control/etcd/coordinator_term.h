@@ -45,9 +45,9 @@ class CoordinatorTerm {
 
   explicit CoordinatorTerm(const Options& options);
 
-  // As of EtcdMachine. Errors: why the term is over: ABORTED if another coordinator has taken over
-  // or the lease has ended, otherwise an error of etcd or of the checkpoints, after which the same
-  // coordinator may begin another term.
+  // As of EtcdMachine. Errors: why the term is over: ABORTED if another coordinator has taken over,
+  // the lease has ended or the coordinator's key was removed, otherwise an error of etcd or of the
+  // checkpoints, after which the same coordinator may begin another term.
   absl::StatusOr<EtcdMachine::Step> Next(absl::Time now);
   absl::Status Answered(const EtcdAnswer& answer, absl::Time now);
 

@@ -102,8 +102,9 @@ class GradientExchange(ModelExchange):
                     " allowed: the same order in all workers"
                 )
         trained = [i for i in trained if i not in self.left_out]
-        with torch.no_grad():
-            self._placement.received(list(self._means(trained)))
+        if trained:
+            with torch.no_grad():
+                self._placement.received(list(self._means(trained)))
         self._missing.difference_update(numbers)
 
     def _means(self, numbers: Iterable[int]):

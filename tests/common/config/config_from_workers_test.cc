@@ -2,6 +2,7 @@
 
 #include <catch2/catch.hpp>
 #include <string>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_replace.h"
@@ -151,6 +152,19 @@ TEST_CASE("shards clip the mean for workers that bring the model, but no worker'
       ErrorOf(kUndeclared, {"update.policy=ASYNC", "update.clip_global_norm=1"}),
       Contains(
           "update.clip_global_norm: is 1, allowed: 0 with ASYNC or SSP and model.from_workers"));
+}
+
+TEST_CASE("a shard places tensors as the worker that declares them, also those of no layer") {
+  std::vector<DeclaredTensor> tensors = kTensors;
+  tensors[1].set_layer("");
+  const PlannedConfig undeclared = Valid(kUndeclared, {"partition.scheme=LAYER_BASED"});
+  const absl::StatusOr<PlannedConfig> declared = undeclared.Declared(Declare(tensors));
+  REQUIRE(declared.ok());
+  const absl::StatusOr<PlannedConfig> received =
+      undeclared.Declared(DeclarationOf(declared->Contract(), undeclared.proto()));
+  REQUIRE(received.ok());
+  CHECK(received->plan().fingerprint() == declared->plan().fingerprint());
+  CHECK(received->model().layers().size() == 4);
 }
 
 TEST_CASE("workers may bring the clipping, if the config has none") {

@@ -30,7 +30,7 @@ constexpr double kFaster = 1.005;
 // An iteration that takes at most this factor of its computing is bound by it.
 constexpr double kOfComputing = 1.05;
 
-// More are not of this world, nor are its figures.
+// More images/s are not of this world.
 constexpr double kMostImages = 1e15;
 
 // More equal hosts with shards are predicted as so many.

@@ -133,7 +133,7 @@ TEST_CASE("a coordinator that is deposed changes nothing") {
     etcd.Delete(etcd.keys.coordinator());
     etcd.Put(etcd.keys.coordinator(), "second");
     etcd.Announce(Ps(7));
-    CHECK(absl::IsAborted(term.Join()));
+    CHECK(term.Join() == absl::AbortedError("another coordinator has taken over"));
     CHECK_FALSE(etcd.Read(etcd.keys.view()).has_value());
   }
   SECTION("a refusal") {
@@ -141,7 +141,7 @@ TEST_CASE("a coordinator that is deposed changes nothing") {
     ProcessState other = Ps(7);
     other.set_config_fingerprint(43);
     etcd.Announce(other);
-    CHECK(absl::IsAborted(term.Join()));
+    CHECK(term.Join() == absl::AbortedError("the coordinator's key has been removed from etcd"));
     CHECK_FALSE(etcd.Read(etcd.keys.Refused(other)).has_value());
   }
   SECTION("the end of the run") {
