@@ -390,9 +390,7 @@ void Ring::Say(int rank, FuzzedDataProvider& input) {
         worker.notes = std::make_unique<RingNotes>(std::vector<int>{0, 1, 2});  // the run ends
         break;
       }
-      for (int origin = 0; origin < kWorkers; ++origin) {
-        if (!worker.notes->Has(origin, note.iteration(), note.number())) return;
-      }
+      if (!worker.notes->Missing(note.iteration(), note.number()).empty()) return;
       const auto notes = worker.notes->Await(note.iteration(), note.number(),
                                              [] { return absl::CancelledError("waits"); });
       Require(notes.ok() && notes->size() == kWorkers, "what is there is not waited for");

@@ -364,15 +364,16 @@ TEST_CASE("a worker waits a limited time for a shard that is not up, and names i
     TestCluster cluster(MustParse(kSmallConfig));
     address = cluster.addresses()[1];
   }
-  TestCluster cluster(MustParse(kSmallConfig, {"limits.startup_seconds=0.5"}));
+  TestCluster cluster(MustParse(kSmallConfig));
+  const PlannedConfig impatient = MustParse(kSmallConfig, {"limits.startup_seconds=2"});
   const absl::Status status =
       Exchange::Connect(
-          {.config = &cluster.config(), .rank = 0, .addresses = {cluster.addresses()[0], address}})
+          {.config = &impatient, .rank = 0, .addresses = {cluster.addresses()[0], address}})
           .status();
   CHECK(absl::IsDeadlineExceeded(status));
   CHECK(Message(status) ==
         "shard 1 (" + address +
-            ") was not up within 0.5 s (limits.startup_seconds); start it with `ps --config=FILE "
+            ") was not up within 2 s (limits.startup_seconds); start it with `ps --config=FILE "
             "--shard=1`");
   // The shard that was up has its rank back and is ready for another try.
   CHECK(cluster.server(0).shard().Stats().worker(0).state() == WorkerStats::LOST);

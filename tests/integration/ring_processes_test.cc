@@ -97,7 +97,7 @@ TEST_CASE("when a worker of a ring is told to stop, the others hear why") {
 TEST_CASE("a worker of a ring that hangs is named by the one that it passes on to") {
   const ScratchFolder folder;
   const auto workers =
-      StartWorkers(folder, 4, {"training.epochs=100000", "limits.exchange_seconds=2"});
+      StartWorkers(folder, 4, {"training.epochs=100000", "limits.exchange_seconds=6"});
   workers[0]->WaitFor("epoch ");
   kill(workers[1]->pid(), SIGSTOP);
   for (const int rank : {0, 2, 3}) {

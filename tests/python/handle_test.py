@@ -94,9 +94,9 @@ class LeavingTest(unittest.TestCase):
             handle = Handle(_TENSORS)
             handle.join()
             kept = handle.parameters(0)
-            joined.wait(fixture.PATIENCE_SECONDS)
             handle.begin()
             handle.push(0)
+            joined.wait(fixture.PATIENCE_SECONDS)
             if rank == 1:
                 error = _refusal(handle.close)
             else:
@@ -114,12 +114,13 @@ class LeavingTest(unittest.TestCase):
         def work(rank):
             handle = Handle(_TENSORS)
             handle.join()
+            if rank == 0:
+                handle.begin()
+                handle.push_several([0, 1, 2])
             joined.wait(fixture.PATIENCE_SECONDS)
             if rank == 1:
                 handle.close("")
                 return ""
-            handle.begin()
-            handle.push_several([0, 1, 2])
             error = _refusal(handle.wait_all)
             handle.close(error)
             return error

@@ -370,31 +370,37 @@ def _readers_beside_the_training(script):
     return [each for each in found if not isinstance(each, float)], optimizer.iteration
 
 
-def _a_close_while_a_thread_waits(script):
-    model = _model()
-    optimizer = script.optimizer(model)
-    found = []
+def _a_close_while_a_thread_waits(is_closed):
+    """In worker 0. Until it has set the event, worker 1 begins no fourth iteration."""
+    def train(script):
+        model = _model()
+        optimizer = script.optimizer(model)
+        found = []
 
-    def train(pause):
-        try:
-            while True:
-                optimizer.zero_grad()
-                _loss(model, script.ranks[0]).backward()
-                optimizer.step()
-                time.sleep(pause)
-        except errors.Error as error:
-            found.append((type(error).__name__, str(error)))
+        def steps():
+            try:
+                while True:
+                    if script.ranks == [1] and optimizer.iteration == 3:
+                        is_closed.wait(fixture.PATIENCE_SECONDS)
+                    optimizer.zero_grad()
+                    _loss(model, script.ranks[0]).backward()
+                    optimizer.step()
+            except errors.Error as error:
+                found.append((type(error).__name__, str(error)))
 
-    if script.ranks == [1]:
-        train(0.2)
+        if script.ranks == [1]:
+            steps()
+            return found
+        thread = threading.Thread(target=steps)
+        thread.start()
+        while optimizer.iteration < 4 or not optimizer._handle._calls.is_going_on:
+            time.sleep(0.001)
+        optimizer.close("given up")
+        is_closed.set()
+        thread.join()
         return found
-    thread = threading.Thread(target=train, args=[0])
-    thread.start()
-    while optimizer.iteration < 3 or not optimizer._handle._calls.is_going_on:
-        time.sleep(0.001)
-    optimizer.close("given up")
-    thread.join()
-    return found
+
+    return train
 
 
 @unittest.skipIf(torch is None, "PyTorch is not installed: threads")
@@ -420,7 +426,8 @@ class ThreadsTest(unittest.TestCase):
 
     def test_a_close_while_a_thread_waits(self):
         for schedule in ("BACKWARD", "FULL", "SEQUENTIAL"):
-            first, second = outcomes_of(_a_close_while_a_thread_waits, schedule, 2)
+            is_closed = fixture.multiprocessing.get_context("fork").Event()
+            first, second = outcomes_of(_a_close_while_a_thread_waits(is_closed), schedule, 2)
             self.assertEqual([kind for kind, _ in first.value], ["Interrupted"], first.value)
             self.assertIn("given up", second.value[0][1])
 

@@ -9,7 +9,6 @@ import copy
 import io
 import itertools
 import signal
-import time
 import unittest
 import warnings
 
@@ -604,21 +603,29 @@ def another_type_after_zero_grad(script):
     return _train(script, before=_there_and_back, at=2)
 
 
-def a_step_that_a_signal_ended(script):
-    """As of a time limit for each batch."""
+def _step_that_a_signal_ended(is_over):
+    """As of a time limit for each batch, for which worker 0 lets worker 1 wait until that has set
+    the event."""
     def stop(*_):
         raise TimeoutError("the batch took too long")
-    signal.signal(signal.SIGALRM, stop)
-    model, optimizer, step = small_training(script)
-    step(0)
-    if script.ranks == [0]:
-        time.sleep(2)
-        return step(1)
-    for number in range(1, 4):
-        with contextlib.suppress(TimeoutError):
-            signal.setitimer(signal.ITIMER_REAL, 0.2)
-            step(number)
-    return None
+
+    def train(script):
+        signal.signal(signal.SIGALRM, stop)
+        model, optimizer, step = small_training(script)
+        step(0)
+        if script.ranks == [0]:
+            is_over.wait(fixture.PATIENCE_SECONDS)
+            return step(1)
+        try:
+            for number in itertools.count(1):
+                with contextlib.suppress(TimeoutError):
+                    signal.setitimer(signal.ITIMER_REAL, 1)
+                    step(number)
+        finally:
+            signal.setitimer(signal.ITIMER_REAL, 0)
+            is_over.set()
+
+    return train
 
 
 def _change_parameters(change, **where):
@@ -819,7 +826,8 @@ class ScriptsTest(unittest.TestCase):
     def test_a_step_that_a_signal_ended(self):
         for schedule in SCHEDULES:
             with self.subTest(schedule):
-                ends = outcomes_of(a_step_that_a_signal_ended, schedule, 2)
+                is_over = fixture.multiprocessing.get_context("fork").Event()
+                ends = outcomes_of(_step_that_a_signal_ended(is_over), schedule, 2)
                 self.assertEqual(ends[1].kind, "Interrupted", ends[1].trace)
 
     def test_what_is_refused(self):

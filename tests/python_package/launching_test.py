@@ -67,6 +67,12 @@ def _is_alive(pid):
     return status.rpartition(")")[2].split()[0] != "Z"
 
 
+def _catches(pid, number):
+    status = pathlib.Path(f"/proc/{pid}/status").read_text(encoding="utf-8")
+    caught = int(re.search(r"^SigCgt:\s*(\w+)", status, re.MULTILINE)[1], 16)
+    return bool(caught >> (number - 1) & 1)
+
+
 class _Case(unittest.TestCase):
     def setUp(self):
         scratch = tempfile.TemporaryDirectory()
@@ -213,6 +219,7 @@ class StandInTest(_Case):
         self.addCleanup(process.wait)
         self.addCleanup(process.kill)
         self.launched_process()
+        self.wait_for(lambda: _catches(process.pid, signal.SIGHUP))  # and forwards it
         return process
 
     def launched_process(self):
@@ -249,6 +256,7 @@ class StandInTest(_Case):
             )
         self.addCleanup(os.close, terminal)
         launched = self.launched_process()
+        self.wait_for(lambda: _catches(pid, signal.SIGHUP))
         self.assertNotEqual(os.getpgid(launched), os.tcgetpgrp(terminal))
         os.write(terminal, b"\x03")
         _, status = os.waitpid(pid, 0)

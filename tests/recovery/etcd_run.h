@@ -66,7 +66,7 @@ class EtcdRun {
       training { iterations: )",
                                                                 kIterations, R"( }
       compute { backend: EMULATED emulated { device: "rtx_2080_ti" } }
-      limits { chunk_bytes: 1024 exchange_seconds: 60 shutdown_seconds: 3 }
+      limits { chunk_bytes: 1024 exchange_seconds: 60 shutdown_seconds: 30 }
     )",
                                                                 views));
     const auto loaded = PlannedConfig::Load(config_path, {});

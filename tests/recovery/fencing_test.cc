@@ -137,7 +137,7 @@ TEST_CASE("launch kills a process that was away before another one gets its plac
   const std::string config =
       run.folder.Write("launch.textproto", run.folder.Read("config.textproto") +
                                                "recovery { replicas: 1 worker_loss: WAIT "
-                                               "silence_seconds: 1 }");
+                                               "silence_seconds: 3 }");
   const auto train = [&](const std::string& name) {
     return Program({"tools/launch/launch", "--config=" + config,
                     "--set=compute.emulated.time_dilation=300000",

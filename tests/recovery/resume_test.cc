@@ -45,7 +45,7 @@ class ResumeRun {
       optimizer { kind: MOMENTUM schedule { kind: STEP step_iterations: 1 gamma: 0.99 } }
       training { iterations: 100 }
       compute { backend: EMULATED }
-      limits { chunk_bytes: 1024 shutdown_seconds: 3 }
+      limits { chunk_bytes: 1024 shutdown_seconds: 30 }
     )";
     for (int i = 0; i < shards; ++i) {
       absl::StrAppend(&text, "shard { address: \"unix:", folder.Path(absl::StrCat(i, ".sock")),

@@ -118,10 +118,14 @@ class StruckTraining:
         if first and int(first[1]) <= at:
             awaited = f"checkpoint of iteration {first[1]} is complete"
 
+        strikes = [] if strike is None else [strike]
+
         def strike_once(output):
             waits = re.search(r"process (\d+) waits", output)
-            if waits and awaited in output and not os.path.exists(struck):
-                strike(int(waits[1]), path, launch)
+            if waits and awaited in output and strikes:
+                strikes.pop()(int(waits[1]), path, launch)
+                if strike is end_run:
+                    return  # the workers end where they wait
                 with open(struck, "w", encoding="utf-8"):
                     pass
 

@@ -219,7 +219,7 @@ TEST_CASE("psctl stats --watch ends at once although a shard does not answer") {
   Program silent(
       {"/usr/bin/env", "python3", "-u", "-c",
        "import socket, time; s = socket.socket(); s.bind(('127.0.0.1', 0)); s.listen();"
-       " print(s.getsockname()[1], 'is open'); s.accept(); print('asked'); time.sleep(1000)"});
+       " print(s.getsockname()[1], 'is open'); c = s.accept(); print('asked'); time.sleep(1000)"});
   silent.WaitFor(" is open");
   const std::string address =
       absl::StrCat("127.0.0.1:", silent.output().substr(0, silent.output().find(' ')));

@@ -170,7 +170,7 @@ TEST_CASE("a gradient that is not finite ends the run everywhere with the worker
 }
 
 TEST_CASE("a worker that does not push is named when the others have waited long enough") {
-  TestRing ring(4, {"limits.exchange_seconds=3"});
+  TestRing ring(4, {"limits.exchange_seconds=6"});
   const std::vector<absl::Status> outcomes = TrainBut(ring, 2, [&](RingExchange& exchange) {
     while (exchange.Begin(0, ring.gradients(2), absl::MakeSpan(ring.parameters(2))).ok()) {
     }
@@ -192,9 +192,9 @@ TEST_CASE("a worker that does not push is named when the others have waited long
 }
 
 TEST_CASE("workers with another config, or at another place, are refused by name") {
-  TestRing ring(2, {"limits.startup_seconds=1"});
+  TestRing ring(2, {"limits.startup_seconds=5"});
   const PlannedConfig other =
-      ring.Parse({"workers=2", ring.Addresses(), "limits.startup_seconds=1", "training.seed=7"});
+      ring.Parse({"workers=2", ring.Addresses(), "limits.startup_seconds=5", "training.seed=7"});
   std::vector<absl::Status> outcomes(2);
   std::thread first([&] { outcomes[0] = ring.Connect(0, &other).status(); });
   outcomes[1] = ring.Connect(1).status();
