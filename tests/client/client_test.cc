@@ -43,7 +43,7 @@ TEST_CASE("two workers in C train on two shards, and the model can be saved and 
   const std::string config = WriteConfig(folder);
   Program ps0({kPs, "--config=" + config, "--shard=0"});
   Program ps1({kPs, "--config=" + config, "--shard=1"});
-  ps0.WaitFor("waits for worker 0 to declare the model");
+  for (Program* ps : {&ps0, &ps1}) ps->WaitFor("waits for worker 0 to declare the model");
   Program stats_before({kPsctl, "stats", "--config=" + config});
   CHECK(stats_before.Wait() != 0);
   CHECK_THAT(stats_before.output(), Contains("waits for worker 0 to declare the model"));

@@ -126,7 +126,7 @@ class ExamplesTest(unittest.TestCase):
 
         code, output = running.follow(
             strike, "-m", "evenshard.run", "--workers", "2", "--shards", "2", "--recovery",
-            "worker_loss: WAIT", "examples/gan.py", "--steps", "800", "--batch", "16",
+            "worker_loss: WAIT", "examples/gan.py", "--steps", "1200", "--batch", "16",
             OMP_NUM_THREADS="1",
         )
         self.assertEqual(code, 0, output)
@@ -203,7 +203,7 @@ class ExamplesTest(unittest.TestCase):
                 running.kill(process, *rest.pop())
 
         code, output = running.follow(
-            strike, *command, *script, "60", "--compare", OMP_NUM_THREADS="1"
+            strike, *command, *script, "100", "--compare", OMP_NUM_THREADS="1"
         )
         self.assertEqual(code, 0, output)
         self.assertRegex(output, r"\[worker 1\] goes on at step \d+")
@@ -213,7 +213,7 @@ class ExamplesTest(unittest.TestCase):
         self.assertLess(abs(several - one), 0.01)
         # On a slow disk the last ones may have been left out (docs/recovery.md).
         newest = max(int(p.parent.name[-10:]) for p in folder.glob("*/manifest.json"))
-        done = running.run(*command, "--resume", *script, "80", OMP_NUM_THREADS="1")
+        done = running.run(*command, "--resume", *script, "120", OMP_NUM_THREADS="1")
         self.assertEqual(done.returncode, 0, done.stdout)
         self.assertIn(f"[worker 0] goes on at step {newest}\n", done.stdout)
 

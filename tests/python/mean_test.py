@@ -218,7 +218,7 @@ workers: 2
 update {{ policy: SYNC deterministic: true }}
 optimizer {{ kind: SGD learning_rate: 0.05 }}
 limits {{ connections: 1 startup_seconds: 60 exchange_seconds: 60 }}
-recovery {{ worker_loss: WAIT silence_seconds: 2 replicas: 1 }}
+recovery {{ worker_loss: WAIT silence_seconds: 6 replicas: 1 }}
 """
 
 # Asks for five means in each iteration. Each says what it must be.

@@ -390,7 +390,7 @@ class WaitingTest(unittest.TestCase):
                     pass
                 reader.pull(newer_than=50)
 
-        with fixture.Cluster(1, workers=1, rule=_RULE, exchange_seconds=2) as cluster:
+        with fixture.Cluster(1, workers=1, rule=_RULE, exchange_seconds=6) as cluster:
             workers = fixture.start_workers(cluster, work, workers=1)
             reader = fixture.Process(read, cluster.path)
             fixture.until(lambda: os.path.exists(cluster.path + ".read"))

@@ -58,6 +58,7 @@ class AttacksTest(unittest.TestCase):
                 attack.end()
                 self.assertLessEqual(int(connections["unproven"]), 3)
                 self.assertEqual(connections["limits"]["handshakes"], 3)
+                connections = run.stats()["connections"]
                 self.assertGreater(int(connections["pushed_out"]), 0)
                 self.assertGreater(int(connections["turned_away"]), 0)
                 # The last ones go by themselves.

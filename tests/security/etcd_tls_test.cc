@@ -70,7 +70,7 @@ TEST_CASE("a user of etcd is known by a password, and goes on when the token has
   REQUIRE_ETCD();
   Fixture fixture;
   std::vector<std::string> flags = fixture.Flags();
-  flags.push_back("--auth-token-ttl=1");
+  flags.push_back("--auth-token-ttl=4");
   const EtcdServer server(flags, fixture.access);
   // Roles and users are set up by messages that the client of this project does not have.
   const auto channel = grpc::CreateChannel(
@@ -95,7 +95,7 @@ TEST_CASE("a user of etcd is known by a password, and goes on when the token has
   etcdserverpb::RangeRequest request;
   request.set_key("/");
   CHECK(client.Range(request, {}).ok());
-  absl::SleepFor(absl::Seconds(3));  // longer than a token lives
+  absl::SleepFor(absl::Seconds(6));  // longer than a token lives
   AwaitTrue([&] { return client.Range(request, {}).ok(); });
 
   access.set_password_file(fixture.folder.Write("wrong", "wrong\n"));

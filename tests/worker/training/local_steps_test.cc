@@ -438,7 +438,8 @@ TEST_CASE("a wait for slower workers takes nothing of the next round's time") {
                   {"workers=2", "training={iterations: 16}", "exchange.schedule=" + schedule});
   const Gradients gradients = {.takes = {absl::Milliseconds(1), absl::Milliseconds(600)}};
   const Outcome outcome = Run(config, gradients);
-  CHECK(outcome.passes[0].size() == 16);
+  // All 16, unless the machine stands still in a round; about 7 if rounds began with the wait.
+  CHECK(outcome.passes[0].size() >= 10);
   CHECK(outcome.passes[1].size() == 4);
   CHECK(LargestDifference(outcome.parameters, Reference(config, outcome.passes, gradients)) <
         kRounding);

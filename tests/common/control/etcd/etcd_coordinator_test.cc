@@ -76,7 +76,7 @@ struct Fixture {
   }
 
   EtcdServer server;
-  EtcdClient client{{.endpoints = {server.endpoint()}}};
+  EtcdClient client{{.endpoints = {server.endpoint()}, .timeout = absl::Seconds(30)}};
   const RealClock clock;
   const EtcdKeys keys{"test"};
   const std::shared_ptr<EtcdRuntime> threads =
@@ -204,7 +204,7 @@ TEST_CASE("a coordinator goes on from the last view, and finds out who is gone m
     return std::make_unique<EtcdCoordinator>(EtcdCoordinator::Options{
         .etcd = etcd.threads,
         .run = "test",
-        .ttl = absl::Seconds(2),
+        .ttl = absl::Seconds(6),
         .name = "ps 0",
         .settings = OneShard(),
     });

@@ -19,7 +19,7 @@ namespace evenshard {
 
 namespace {
 
-constexpr absl::Duration kTtl = absl::Seconds(2);
+constexpr absl::Duration kTtl = absl::Seconds(4);
 
 // Counts how often somebody asks it for the time.
 struct CountingClock final : Clock {
@@ -53,7 +53,7 @@ struct Fixture {
   }
 
   EtcdServer server;
-  EtcdClient direct{{.endpoints = {server.endpoint()}}};
+  EtcdClient direct{{.endpoints = {server.endpoint()}, .timeout = absl::Seconds(30)}};
   TcpProxy proxy{server.port()};
   RealClock clock;
   EtcdThreads threads{{.endpoints = {proxy.endpoint()}, .timeout = absl::Milliseconds(500)},
@@ -65,8 +65,10 @@ struct Fixture {
 TEST_CASE("a lease is renewed until it is given up, and its keys go with it") {
   REQUIRE_ETCD();
   Fixture etcd;
+  EtcdThreads patient({.endpoints = {etcd.server.endpoint()}, .timeout = absl::Seconds(10)},
+                      &etcd.clock);
   {
-    const EtcdLease lease({.etcd = &etcd.threads, .ttl = kTtl});
+    const EtcdLease lease({.etcd = &patient, .ttl = kTtl});
     AwaitTrue([&] { return lease.id() != 0; });
     CHECK(lease.Surely());
     etcd.Put("/a", lease.id());
@@ -81,7 +83,8 @@ TEST_CASE("a lease is renewed until it is given up, and its keys go with it") {
 TEST_CASE("a lease that cannot be renewed is no longer sure before its keys are gone") {
   REQUIRE_ETCD();
   Fixture etcd;
-  const EtcdLease lease({.etcd = &etcd.threads, .ttl = kTtl});
+  // A quarter of it is the room between the two.
+  const EtcdLease lease({.etcd = &etcd.threads, .ttl = absl::Seconds(12)});
   AwaitTrue([&] { return lease.id() != 0; });
   etcd.Put("/a", lease.id());
   etcd.proxy.Hold();

@@ -84,7 +84,7 @@ struct Fixture {
   EtcdLink::Options Options() const {
     return {.etcd = Threads(proxy.endpoint()),
             .run = "test",
-            .ttl = absl::Seconds(2),
+            .ttl = absl::Seconds(4),
             .startup = absl::Seconds(60),
             .patience = absl::Seconds(60)};
   }
@@ -112,7 +112,7 @@ struct Fixture {
   }
 
   EtcdServer server;
-  EtcdClient direct{{.endpoints = {server.endpoint()}}};
+  EtcdClient direct{{.endpoints = {server.endpoint()}, .timeout = absl::Seconds(30)}};
   TcpProxy proxy{server.port()};
   RealClock clock;
   const EtcdKeys keys{"test"};

@@ -84,7 +84,7 @@ struct Fixture {
   }
 
   EtcdServer server;
-  EtcdClient direct{{.endpoints = {server.endpoint()}}};
+  EtcdClient direct{{.endpoints = {server.endpoint()}, .timeout = absl::Seconds(30)}};
   TcpProxy proxy{server.port()};
   RealClock clock;
   EtcdThreads threads{{.endpoints = {proxy.endpoint()}, .timeout = absl::Milliseconds(300)},
@@ -162,13 +162,13 @@ TEST_CASE("a watch leaves an endpoint that has become silent") {
   Fixture etcd;
   TcpProxy other(etcd.server.port());
   EtcdThreads threads(
-      {.endpoints = {etcd.proxy.endpoint(), other.endpoint()}, .timeout = absl::Milliseconds(300)},
+      {.endpoints = {etcd.proxy.endpoint(), other.endpoint()}, .timeout = absl::Seconds(2)},
       &etcd.clock);
   const EtcdWatch watch({&threads, "/run/"}, etcd.diary.listener());
   etcd.Put("/run/a", "1");
   AwaitTrue([&] { return !etcd.diary.heard().empty(); });
   // A quiet stream is no silent one: it is asked, and answers.
-  absl::SleepFor(absl::Seconds(1));
+  absl::SleepFor(absl::Seconds(5));
   CHECK(other.connections() == 0);
   etcd.proxy.Hold();
   etcd.Put("/run/a", "2");

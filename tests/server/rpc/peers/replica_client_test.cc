@@ -33,8 +33,8 @@ class SlowReplica final
 
   BidiReactor* Replicate(CallContext*) override {
     Stream* const stream = new Stream(this);
-    ++calls_;
     stream_ = stream;
+    ++calls_;
     return stream;
   }
 
