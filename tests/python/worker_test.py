@@ -42,9 +42,9 @@ evenshard.Worker(sys.argv[1], {"w": array.array("f", [1])}, rank=0)
 class JoinTest(unittest.TestCase):
     def test_a_program_that_ends_itself_while_it_waits_for_shards(self):
         config = fixture.config(["127.0.0.1:1"], workers=1)
-        code, output, complaints = fixture.run_script(_ENDED_WHILE_IT_JOINS, arguments=[config])
-        self.assertEqual((code, output), (0, ""))
-        self.assertNotRegex(complaints, "Traceback|Exception ignored|terminate called")
+        self.assertEqual(
+            fixture.run_script(_ENDED_WHILE_IT_JOINS, arguments=[config]), (0, "", "")
+        )
 
 
 class ExchangeTest(unittest.TestCase):
