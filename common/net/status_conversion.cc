@@ -21,6 +21,9 @@ constexpr char kOwnRefusal[] =
     "refused: this process's certificate (security.certificate) gives it no right to this; the log "
     "of the other process says for whom it was taken";
 
+constexpr char kNotOffered[] =
+    "nothing answers this call there: another program, or another version, has the address";
+
 }  // namespace
 
 grpc::Status ToGrpc(const absl::Status& status) {
@@ -41,6 +44,9 @@ absl::Status FromGrpc(const grpc::Status& status) {
   if (status.ok()) return absl::OkStatus();
   std::string message = Printable(status.error_message(), kMaxMessageBytes);
   if (message == kRefused) message = kOwnRefusal;
+  if (message.empty() && status.error_code() == grpc::StatusCode::UNIMPLEMENTED) {
+    message = kNotOffered;  // gRPC itself says nothing
+  }
   const absl::Status converted(static_cast<absl::StatusCode>(status.error_code()), message);
   StatusDetails details;
   if (!details.ParseFromString(status.error_details())) return converted;

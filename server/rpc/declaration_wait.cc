@@ -2,23 +2,47 @@
 
 #include <string>
 #include <utility>
+#include <vector>
 
+#include "absl/algorithm/container.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "common/base/status_macros.h"
 #include "common/net/channel_options.h"
+#include "common/net/raw_call.h"
 #include "common/net/status_conversion.h"
 #include "common/placement/declaration.h"
 #include "common/security/rights.h"
+#include "google/protobuf/descriptor.h"
+#include "grpcpp/generic/async_generic_service.h"
 #include "server/session/join_check.h"
 #include "spdlog/spdlog.h"
 
 namespace evenshard {
 
+namespace {
+
+// The numbers of a service's other methods. `message`: one of the file that has the service.
+std::vector<int> OthersThan(const google::protobuf::Descriptor& message,
+                            const std::vector<absl::string_view>& methods) {
+  const google::protobuf::ServiceDescriptor& service = *message.file()->service(0);
+  std::vector<int> others;
+  for (int i = 0; i < service.method_count(); ++i) {
+    if (!absl::c_linear_search(methods, service.method(i)->name())) others.push_back(i);
+  }
+  return others;
+}
+
+}  // namespace
+
 class DeclarationWait::EarlyParameterService final : public ParameterServer::Service {
  public:
-  explicit EarlyParameterService(DeclarationWait* wait) : wait_(*wait) {}
+  explicit EarlyParameterService(DeclarationWait* wait) : wait_(*wait) {
+    for (const int other : OthersThan(*JoinRequest::descriptor(), {"Join", "Exchange"})) {
+      MarkMethodGeneric(other);
+    }
+  }
 
  private:
   grpc::Status Join(grpc::ServerContext* context, const JoinRequest* request,
@@ -28,12 +52,6 @@ class DeclarationWait::EarlyParameterService final : public ParameterServer::Ser
                     {.role = Role::kWorker, .index = static_cast<int>(request->worker())});
     if (joined.ok()) joined = wait_.Join(*request);
     return ToGrpc(joined);
-  }
-  grpc::Status Leave(grpc::ServerContext*, const LeaveRequest*, LeaveResponse*) override {
-    return ToGrpc(wait_.NotYet());
-  }
-  grpc::Status Report(grpc::ServerContext*, const ReportRequest*, ReportResponse*) override {
-    return ToGrpc(wait_.NotYet());
   }
   // A worker joins when its streams are open. They end when a Server takes over.
   grpc::Status Exchange(
@@ -45,45 +63,45 @@ class DeclarationWait::EarlyParameterService final : public ParameterServer::Ser
     }
     return ToGrpc(wait_.NotYet());
   }
-  grpc::Status Pull(grpc::ServerContext*, const PullRequest*,
-                    grpc::ServerWriter<ParameterChunk>*) override {
-    return ToGrpc(wait_.NotYet());
-  }
-  grpc::Status Snapshot(grpc::ServerContext*, const SnapshotRequest*,
-                        grpc::ServerWriter<ParameterChunk>*) override {
-    return ToGrpc(wait_.NotYet());
-  }
 
   DeclarationWait& wait_;
 };
 
 class DeclarationWait::EarlyAdminService final : public Admin::Service {
  public:
-  explicit EarlyAdminService(DeclarationWait* wait) : wait_(*wait) {}
+  explicit EarlyAdminService(DeclarationWait* wait) : wait_(*wait) {
+    for (const int other : OthersThan(*ShutdownRequest::descriptor(), {"Shutdown"})) {
+      MarkMethodGeneric(other);
+    }
+  }
 
  private:
-  grpc::Status GetStats(grpc::ServerContext*, const GetStatsRequest*, ShardStats*) override {
-    return ToGrpc(wait_.NotYet());
-  }
-  grpc::Status GetView(grpc::ServerContext*, const GetViewRequest*, View*) override {
-    return ToGrpc(wait_.NotYet());
-  }
   grpc::Status Shutdown(grpc::ServerContext*, const ShutdownRequest*, ShutdownResponse*) override {
     wait_.options_.request_shutdown();
     return grpc::Status::OK;
-  }
-  grpc::Status GetDeclaration(grpc::ServerContext*, const GetDeclarationRequest*,
-                              Declaration*) override {
-    return ToGrpc(wait_.NotYet());
   }
 
   DeclarationWait& wait_;
 };
 
+// All methods that the other two leave, and those of services that only a Server has.
+class DeclarationWait::EarlyRefusals final : public grpc::CallbackGenericService {
+ public:
+  explicit EarlyRefusals(const DeclarationWait* wait) : wait_(*wait) {}
+
+ private:
+  grpc::ServerGenericBidiReactor* CreateReactor(grpc::GenericCallbackServerContext*) override {
+    return new Refused<BidiReactor>(wait_.NotYet());
+  }
+
+  const DeclarationWait& wait_;
+};
+
 DeclarationWait::DeclarationWait(const Options& options)
     : options_(options),
       parameter_service_(std::make_unique<EarlyParameterService>(this)),
-      admin_service_(std::make_unique<EarlyAdminService>(this)) {}
+      admin_service_(std::make_unique<EarlyAdminService>(this)),
+      refusals_(std::make_unique<EarlyRefusals>(this)) {}
 
 absl::StatusOr<std::unique_ptr<DeclarationWait>> DeclarationWait::Start(const Options& options) {
   const PlannedConfig& config = *options.config;
@@ -101,6 +119,7 @@ absl::StatusOr<std::unique_ptr<DeclarationWait>> DeclarationWait::Start(const Op
   builder.SetMaxReceiveMessageSize(GRPC_DEFAULT_MAX_RECV_MESSAGE_LENGTH);
   builder.RegisterService(wait->parameter_service_.get());
   builder.RegisterService(wait->admin_service_.get());
+  builder.RegisterCallbackGenericService(wait->refusals_.get());
   ASSIGN_OR_RETURN(wait->listener_, Listener::Start(&builder, address, config.proto(),
                                                     absl::StrCat("shard ", options.process)));
   return wait;

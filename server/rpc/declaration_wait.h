@@ -18,9 +18,10 @@
 namespace evenshard {
 
 // A ps of a run with model.from_workers before it knows the model: it listens, and refuses every
-// call with UNAVAILABLE. Without views worker 0 declares the model when it wants to join; with
-// views they say it (View.declaration). Then this object is destroyed, and a Server takes its
-// place, at which the worker tries again. Thread-safe.
+// call but Shutdown with UNAVAILABLE, so that a worker that was connected to the process before it
+// tries again. Without views worker 0 declares the model when it wants to join; with views they say
+// it (View.declaration). Then this object is destroyed, and a Server takes its place, at which the
+// worker tries again. Thread-safe.
 class DeclarationWait {
  public:
   struct Options {
@@ -45,9 +46,9 @@ class DeclarationWait {
   std::optional<absl::StatusOr<PlannedConfig>> declared() const;
 
  private:
-  // Answers what a client may ask for before it asks for anything else.
   class EarlyParameterService;
   class EarlyAdminService;
+  class EarlyRefusals;
 
   explicit DeclarationWait(const Options& options);
 
@@ -61,6 +62,7 @@ class DeclarationWait {
 
   std::unique_ptr<EarlyParameterService> parameter_service_;
   std::unique_ptr<EarlyAdminService> admin_service_;
+  std::unique_ptr<EarlyRefusals> refusals_;
   std::unique_ptr<Listener> listener_;
 };
 

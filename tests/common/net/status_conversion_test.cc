@@ -16,6 +16,13 @@ TEST_CASE("every status code and its message survive the way through gRPC") {
   }
 }
 
+TEST_CASE("a method that a server does not have, of which gRPC says nothing, gets a message") {
+  const absl::Status status = FromGrpc({grpc::StatusCode::UNIMPLEMENTED, ""});
+  CHECK(absl::IsUnimplemented(status));
+  CHECK_THAT(std::string(status.message()), Catch::Contains("another program"));
+  CHECK(FromGrpc({grpc::StatusCode::UNIMPLEMENTED, "a ring"}).message() == "a ring");
+}
+
 TEST_CASE("an error's kind survives the way through gRPC, whatever its message") {
   for (const auto kind : {ErrorDetail::OTHER, ErrorDetail::RUN_FAILED, ErrorDetail::WENT_BACK}) {
     for (const char* message : {"", "the run has gone back to a checkpoint", "anything else"}) {
