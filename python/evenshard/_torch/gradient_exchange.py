@@ -11,7 +11,7 @@ import torch
 
 from evenshard import errors
 from evenshard._handle import Handle
-from evenshard._torch.model import ModelTensor, extent_of, is_expanded
+from evenshard._torch.model import ModelTensor, is_expanded, on_same_memory
 from evenshard._torch.model_exchange import ModelExchange
 from evenshard._torch.unchanged import checksum, compares_in
 
@@ -129,15 +129,9 @@ class GradientExchange(ModelExchange):
     def _with_shared_gradients(self):
         """Parameters with a gradient on the memory of another's, as torch.autograd.grad() returns
         for the operands of a sum."""
-        extents = sorted(
-            (*extent_of(gradient), i) for i in self._numbers.values()
+        gradients = (
+            (gradient, i) for i in self._numbers.values()
             if (gradient := self._tensors[i].tensor.grad) is not None
             and gradient.layout == torch.strided
         )
-        shared = set()
-        furthest = (0, 0, -1)
-        for extent in extents:
-            if extent[0] < furthest[1]:
-                shared.update((furthest[2], extent[2]))
-            furthest = max(furthest, extent, key=lambda each: each[1])
-        return shared
+        return {i for pair in on_same_memory(gradients) for i in pair}

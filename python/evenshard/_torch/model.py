@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from collections.abc import Iterable, Iterator
+from typing import NamedTuple, TypeVar
 
 import torch
 
 from evenshard import _library, errors
+
+Key = TypeVar("Key", str, int)
 
 _STATISTICS = ("running_mean", "running_var")
 # What parameters may be, and what that is to the library.
@@ -228,6 +231,17 @@ def extent_of(tensor: torch.Tensor) -> tuple[int, int]:
     return begin, begin + (last + 1) * tensor.element_size() if tensor.numel() else begin
 
 
+def on_same_memory(tensors: Iterable[tuple[torch.Tensor, Key]]) -> Iterator[tuple[Key, Key]]:
+    """Pairs of keys of tensors that share memory: each tensor's, and that of the one before it in
+    memory that reaches furthest. `tensors`: each with its key."""
+    furthest = None
+    for (begin, end), key in sorted((extent_of(tensor), key) for tensor, key in tensors):
+        if furthest is not None and begin < furthest[0]:
+            yield furthest[1], key
+        if furthest is None or end > furthest[0]:
+            furthest = end, key
+
+
 def is_exact(tensor: torch.Tensor) -> bool:
     """Whether float32 holds all values."""
     back = tensor.detach().to(torch.float32).to(tensor.dtype)
@@ -236,10 +250,8 @@ def is_exact(tensor: torch.Tensor) -> bool:
 
 def _overlaps(found):
     """Tensors that are different objects on the same memory, of which one is exchanged twice."""
-    extents = sorted((*extent_of(item.tensor), item.name) for item in found)
-    for (_, end, name), (begin, _, other) in zip(extents, extents[1:]):
-        if begin < end:
-            yield (
-                f"{other}: is on the memory of {name} and is another tensor; allowed: the same"
-                " parameter in both places, as in `decoder.weight = encoder.weight`"
-            )
+    for name, other in on_same_memory((item.tensor, item.name) for item in found):
+        yield (
+            f"{other}: is on the memory of {name} and is another tensor; allowed: the same"
+            " parameter in both places, as in `decoder.weight = encoder.weight`"
+        )
