@@ -95,7 +95,7 @@ class EtcdRun {
 
   // The latest view in etcd; number 0 if there is none.
   View ReadView() {
-    EtcdClient client({.endpoints = {etcd.endpoint()}, .timeout = absl::Seconds(30)});
+    EtcdClient client(etcd.patient());
     etcdserverpb::RangeRequest request;
     request.set_key(EtcdKeys("evenshard").view());
     const auto response = client.Range(request, {});
@@ -116,7 +116,7 @@ class EtcdRun {
   }
   // Which process keeps the views: "ps 1".
   std::string Coordinator() {
-    EtcdClient client({.endpoints = {etcd.endpoint()}, .timeout = absl::Seconds(30)});
+    EtcdClient client(etcd.patient());
     etcdserverpb::RangeRequest request;
     request.set_key(EtcdKeys("evenshard").coordinator());
     const auto response = client.Range(request, {});

@@ -56,7 +56,7 @@ TEST_CASE("a token that is older than etcd's users is got anew, and its refusal 
 TEST_CASE("a transaction changes keys only where its comparisons hold") {
   REQUIRE_ETCD();
   const EtcdServer server;
-  EtcdClient client({.endpoints = {server.endpoint()}, .timeout = absl::Seconds(30)});
+  EtcdClient client(server.patient());
   const auto written = client.Txn(Put("/a", "1"), {});
   REQUIRE(written.ok());
   CHECK(written->succeeded());
@@ -86,7 +86,7 @@ TEST_CASE("a transaction changes keys only where its comparisons hold") {
 TEST_CASE("keys go with their lease, and a comparison knows it") {
   REQUIRE_ETCD();
   const EtcdServer server;
-  EtcdClient client({.endpoints = {server.endpoint()}, .timeout = absl::Seconds(30)});
+  EtcdClient client(server.patient());
   const auto lease = client.Grant(absl::Milliseconds(59500), {});
   REQUIRE(lease.ok());
   CHECK(lease->ttl() == 60);

@@ -76,7 +76,7 @@ struct Fixture {
   }
 
   EtcdServer server;
-  EtcdClient client{{.endpoints = {server.endpoint()}, .timeout = absl::Seconds(30)}};
+  EtcdClient client{server.patient()};
   const RealClock clock;
   const EtcdKeys keys{"test"};
   const std::shared_ptr<EtcdRuntime> threads =

@@ -53,7 +53,7 @@ struct Fixture {
   }
 
   EtcdServer server;
-  EtcdClient direct{{.endpoints = {server.endpoint()}, .timeout = absl::Seconds(30)}};
+  EtcdClient direct{server.patient()};
   TcpProxy proxy{server.port()};
   RealClock clock;
   EtcdThreads threads{{.endpoints = {proxy.endpoint()}, .timeout = absl::Milliseconds(500)},

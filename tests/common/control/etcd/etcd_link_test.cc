@@ -112,7 +112,7 @@ struct Fixture {
   }
 
   EtcdServer server;
-  EtcdClient direct{{.endpoints = {server.endpoint()}, .timeout = absl::Seconds(30)}};
+  EtcdClient direct{server.patient()};
   TcpProxy proxy{server.port()};
   RealClock clock;
   const EtcdKeys keys{"test"};

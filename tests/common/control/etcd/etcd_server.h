@@ -63,6 +63,10 @@ class EtcdServer {
 
   std::string endpoint() const { return absl::StrCat("127.0.0.1:", port_); }
   int port() const { return port_; }
+  // Of a client that waits where the machine stalls.
+  EtcdClient::Options patient() const {
+    return {.endpoints = {endpoint()}, .access = access_, .timeout = absl::Seconds(30)};
+  }
 
   void Kill() {
     if (process_.pid <= 0) return;
@@ -94,7 +98,7 @@ class EtcdServer {
     INFO(started.status().message());
     REQUIRE(started.ok());
     process_ = *started;
-    EtcdClient client({.endpoints = {endpoint()}, .access = access_});
+    EtcdClient client(patient());
     etcdserverpb::RangeRequest request;
     request.set_key("/");
     INFO(folder_.Read("log"));
