@@ -64,12 +64,17 @@ void Checkpointer::FinishBy(absl::Time deadline, bool is_over) {
   }
   Stop();
   WorkUntil(deadline);
-  if (!is_over || !has_changed_) return;
+  if (!is_over || !HasTrained()) return;
   BeginLast();
-  WorkUntil(deadline);
+  const bool lacks_registered = LacksRegistered();
+  if (!lacks_registered) WorkUntil(deadline);
   {
     absl::MutexLock lock(&mutex_);
     if (!active_.has_value()) return;
+  }
+  if (lacks_registered) {
+    return End(absl::FailedPreconditionError(
+        "what the workers have registered is not known where slot 0 has moved to"));
   }
   End(options_.clock->Now() < deadline
           ? absl::UnavailableError("not all of it is known where the run has ended")
@@ -86,6 +91,23 @@ Cut Checkpointer::LastCut() {
   absl::MutexLock lock(&mutex_);
   return clock.has_value() ? CutAt(view_, *clock)
                            : CutByClock(view_, LastNumberByClock(proto_, options_.clock->Now()));
+}
+
+bool Checkpointer::HasTrained() {
+  if (has_changed_ || !options_.takes_over) return has_changed_;
+  const Cut last = LastCut();
+  absl::MutexLock lock(&mutex_);
+  const std::optional<CheckpointId> start = ParseCheckpointId(view_.checkpoint());
+  return last.id.iteration > (start.has_value() ? start->iteration : 0);
+}
+
+bool Checkpointer::LacksRegistered() {
+  if (options_.slot != 0 || !options_.takes_over || !IsSync()) return false;
+  if (options_.store->registered_states().is_used()) return false;
+  const auto newest = folder_.Newest(Verification::kQuick, false, nullptr);
+  if (!newest.ok() || !newest->has_value()) return false;
+  const absl::StatusOr<Manifest> manifest = folder_.ReadManifest((*newest)->id);
+  return manifest.ok() && !manifest->records[0].registered.empty();
 }
 
 void Checkpointer::BeginLast() {

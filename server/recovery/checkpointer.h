@@ -56,7 +56,8 @@ namespace evenshard {
 // never be complete. So the folder stays small, however slow a slot is, and no slot waits for ever.
 //
 // When the run is over and the process ends, each slot writes a last checkpoint: all slots are
-// where the run has ended. It is never left out.
+// where the run has ended. It is never left out. There is none if slot 0 has moved when no worker
+// was left to tell what it had registered: the one before can be gone on from, and it could not.
 //
 // The slot that finds the records of all slots in place completes the checkpoint with the manifest.
 // Thread-safe. Lock order: a chunk's lock, then this one's.
@@ -66,6 +67,7 @@ class Checkpointer final : public ChunkObserver {
     const PlannedConfig* config = nullptr;  // must outlive this, like every pointer here
     int slot = 0;
     std::shared_ptr<ParameterStore> store;
+    bool takes_over = false;  // the slot in the middle of a generation, from another process
     Storage* storage = nullptr;
     const Clock* clock = nullptr;
     bool has_thread = true;  // otherwise only Work() writes
@@ -146,6 +148,10 @@ class Checkpointer final : public ChunkObserver {
   void Note(const Cut& cut) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);  // as last_begun_
   void Activate() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);            // last_begun_
   Cut LastCut();                                                    // where the run has ended
+  // Whether the slot has been trained since the generation began, here or where it was before.
+  bool HasTrained();
+  // Whether workers may have registered what only a process knew that had slot 0 before.
+  bool LacksRegistered();
   // Begins the last cut, unless it has its part in place.
   void BeginLast();
   void WorkUntil(absl::Time deadline);
@@ -187,7 +193,7 @@ class Checkpointer final : public ChunkObserver {
   Cut last_begun_ ABSL_GUARDED_BY(mutex_);            // or left out
   uint64_t last_number_ ABSL_GUARDED_BY(mutex_) = 0;  // NumberOfCut(last_begun_)
   uint64_t stride_ ABSL_GUARDED_BY(mutex_) = 1;       // the cuts with multiples of it are begun
-  std::atomic<bool> has_changed_ = false;             // some chunk, by a push
+  std::atomic<bool> has_changed_ = false;             // some chunk, by a push to this process
   bool is_over_ ABSL_GUARDED_BY(mutex_) = false;      // the run: each slot writes the last cut
   bool tidies_ ABSL_GUARDED_BY(mutex_) = false;       // Work() is to remove what lacks this slot
   bool looks_ ABSL_GUARDED_BY(mutex_) = false;        // Work() is to look at the folder

@@ -42,7 +42,8 @@ absl::StatusOr<std::unique_ptr<SlotHost>> SlotHost::Start(const Options& options
   // Only a run with checkpoints can be resumed, and then all slots of it begin the same history.
   ASSIGN_OR_RETURN(const std::shared_ptr<SlotPrimary> primary,
                    host->MakePrimary(slot, std::move(store),
-                                     options.storage == nullptr ? 0 : HistoryOf(options.start)));
+                                     options.storage == nullptr ? 0 : HistoryOf(options.start),
+                                     /*takes_over=*/false));
   primary->AdoptWithoutViews(options.start);
   absl::MutexLock lock(&host->mutex_);
   host->primaries_[slot] = primary;
@@ -62,13 +63,14 @@ SlotHost::~SlotHost() {
 }
 
 absl::StatusOr<std::shared_ptr<SlotPrimary>> SlotHost::MakePrimary(
-    int slot, std::shared_ptr<ParameterStore> store, uint64_t history) {
+    int slot, std::shared_ptr<ParameterStore> store, uint64_t history, bool takes_over) {
   ASSIGN_OR_RETURN(std::shared_ptr<SlotPrimary> primary,
                    SlotPrimary::Create({.config = options_.config,
                                         .slot = slot,
                                         .clock = options_.clock,
                                         .store = std::move(store),
                                         .history = history,
+                                        .takes_over = takes_over,
                                         .transport = options_.transport,
                                         .storage = options_.storage,
                                         .agreements = this,
@@ -184,7 +186,8 @@ absl::Status SlotHost::AdoptSlot(int slot, const View& view) {
     } else {
       return DoesNotHave(view, "primary of", slot);
     }
-    ASSIGN_OR_RETURN(primary, MakePrimary(slot, std::move(store), HistoryOf(view)));
+    ASSIGN_OR_RETURN(primary, MakePrimary(slot, std::move(store), HistoryOf(view),
+                                          /*takes_over=*/copy != nullptr));
     copy = nullptr;
   } else if (becomes_copy && copy == nullptr) {
     std::shared_ptr<ParameterStore> store;

@@ -120,7 +120,7 @@ class SlotHost : private AgreementTransport {
   absl::Status DoesNotHave(const View& view, absl::string_view role, int slot) const;
   absl::StatusOr<std::shared_ptr<SlotPrimary>> MakePrimary(int slot,
                                                            std::shared_ptr<ParameterStore> store,
-                                                           uint64_t history);
+                                                           uint64_t history, bool takes_over);
   std::vector<std::shared_ptr<SlotPrimary>> Primaries() const;
   void Drop(int slot, const absl::Status& reason);
   void Fail(const absl::Status& failure);

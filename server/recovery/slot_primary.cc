@@ -40,6 +40,7 @@ absl::StatusOr<std::unique_ptr<SlotPrimary>> SlotPrimary::Create(Options options
         .config = own.config,
         .slot = own.slot,
         .store = own.store,
+        .takes_over = own.takes_over,
         .storage = own.storage,
         .clock = own.clock,
         .has_thread = own.has_threads,

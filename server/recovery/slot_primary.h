@@ -40,6 +40,7 @@ class SlotPrimary final {
     const Clock* clock = nullptr;
     std::shared_ptr<ParameterStore> store;
     uint64_t history = 0;                   // see JoinResponse.history; 0 for a new one
+    bool takes_over = false;                // see Checkpointer::Options
     ReplicaTransport* transport = nullptr;  // may be null
     Storage* storage = nullptr;             // may be null
     // Null unless the config clips the mean or the policy is QUORUM.

@@ -108,6 +108,83 @@ TEST_CASE_METHOD(LastCheckpoint, "a run that has trained nothing leaves its fold
   }
 }
 
+TEST_CASE_METHOD(LastCheckpoint,
+                 "what was trained is in the last one wherever a slot has moved to") {
+  const std::string update = GENERATE("policy: SYNC", "policy: ASYNC");
+  const std::string every = update == "policy: SYNC" ? "every_iterations: 3" : "every_seconds: 10";
+  Begin({"recovery.checkpoint={" + every + "}", "update={" + update + "}"});
+  WorkAll();
+  clock.Advance(absl::Seconds(100));
+  for (const uint64_t iteration : {0, 1, 2, 3}) {
+    TrainAll(iteration);
+    net.Run();
+  }
+  FinishRun();
+  const int slot = GENERATE(0, 1);
+  SECTION("because its process has died") {
+    Roles(slot, Process(1 - slot, 11 - slot), ProcessId(), false);
+    Roles(1 - slot, Process(1 - slot, 11 - slot), ProcessId(), false);
+    Publish();
+    hosts[1 - slot]->End(clock.Now() + absl::Seconds(5));
+  }
+  SECTION("because it was handed over") {
+    Roles(slot, Process(1 - slot, 11 - slot), Process(slot, 10 + slot), true);
+    Publish();
+    EndAll();
+  }
+  REQUIRE(Newest().has_value());
+  CHECK(Newest()->generation == 1);
+  if (update == "policy: SYNC") CHECK(Newest()->iteration == 4);
+  CHECK(Restored(*Newest()) == States());
+}
+
+TEST_CASE_METHOD(LastCheckpoint, "a slot that has moved, and was not trained, writes no last one") {
+  Begin({"recovery.checkpoint.every_iterations=2"});
+  for (const uint64_t iteration : {0, 1}) {
+    TrainAll(iteration);
+    net.Run();
+  }
+  WorkAll();
+  view.set_generation(2);
+  view.set_checkpoint(CheckpointId{1, 2}.ToString());
+  Publish();
+  Roles(1, Process(0, 10), Process(1, 11), true);
+  FinishRun();
+  EndAll();
+  CHECK(Newest() == CheckpointId{1, 2});
+  CHECK(Count() == 1);
+}
+
+TEST_CASE_METHOD(LastCheckpoint, "slot 0 that has moved does not forget what was registered") {
+  Begin({"recovery.checkpoint.every_iterations=2"});
+  for (const uint64_t iteration : {0, 1, 2}) {
+    Keep(iteration);
+    TrainAll(iteration);
+    net.Run();
+    WorkAll();
+  }
+  REQUIRE(Newest() == CheckpointId{1, 2});
+  Roles(0, Process(1, 11), Process(0, 10), true);
+  FinishRun();
+  SECTION("if a worker tells it") {
+    const StatesByName state{{"scheduler", "3"}};
+    REQUIRE(hosts[1]->Primary(0)->store().registered_states().Keep(0, 3, state).ok());
+    EndAll();
+    REQUIRE(Newest() == CheckpointId{1, 3});
+    const auto restored = MakeInitialState(*config, 0, &disk, CheckpointId{1, 3}.ToString());
+    REQUIRE(restored.ok());
+    CHECK((*restored)->registered_states().At(3) == state);
+  }
+  SECTION("and otherwise leaves the one before") {
+    EndAll();
+    CHECK(Newest() == CheckpointId{1, 2});
+    const auto stats = hosts[1]->Stats(0);
+    REQUIRE(stats.ok());
+    CHECK(absl::StrContains(stats->recovery().last_checkpoint_failure(),
+                            "no checkpoint of iteration 3: what the workers have registered"));
+  }
+}
+
 TEST_CASE_METHOD(LastCheckpoint, "ASYNC and SSP: the last one has every chunk as the run ends") {
   const std::string policy = GENERATE("policy: ASYNC", "policy: SSP staleness: 3");
   Begin({"recovery.replicas=0", "recovery.checkpoint.every_seconds=10", "update={" + policy + "}",
