@@ -175,7 +175,14 @@ absl::Status ClientWorker::Join() {
                                                     },
                                                 .stop = stop_.get_token()}));
     joined_late_ = exchange_->next_iteration() > 0;
-    return TakeParameters(initial);
+    absl::Status taken = TakeParameters(initial);
+    // The program has nothing yet that would go back.
+    while (!taken.ok() && exchange_->went_back()) {
+      ASSIGN_OR_RETURN(const int64_t iteration, exchange_->Resume());
+      joined_late_ = iteration > 0;
+      taken = TakeParameters(initial_);
+    }
+    return taken;
   });
   has_joined_ = joined.ok();
   return joined;
@@ -354,12 +361,12 @@ absl::Status ClientWorker::Pull() {
 
 absl::Status ClientWorker::Resume() {
   RETURN_IF_ERROR(CheckJoined());
-  return Aside([this]() -> absl::Status {
+  const absl::Status resumed = Aside([this]() -> absl::Status {
     RETURN_IF_ERROR(exchange_->Resume().status());
-    RETURN_IF_ERROR(TakeParameters(initial_));
-    has_joined_ = true;  // Join may have been what the run went back in
-    return absl::OkStatus();
+    return TakeParameters(initial_);
   });
+  has_joined_ = has_joined_ || resumed.ok();  // the run may have gone back as Join returned
+  return resumed;
 }
 
 absl::Status ClientWorker::Leave(const char* error) {

@@ -212,7 +212,8 @@ EVENSHARD_API double evenshard_learning_rate(const evenshard_worker* worker, int
 /* Waits for the shards, takes the rank, and receives the parameters. At the start of a run with
  * model.from_workers those are the ones that rank 0 has in its memory when it calls this. Errors:
  * DEADLINE_EXCEEDED, which names the shards that were not up in limits.startup_seconds;
- * FAILED_PRECONDITION with the shard's reason: another model or config, a rank that is taken. */
+ * FAILED_PRECONDITION with the shard's reason: another model or config, a rank that is taken. If
+ * the run goes back meanwhile, it joins again. */
 EVENSHARD_API evenshard_status evenshard_join(evenshard_worker* worker);
 
 /* How many iterations of training this worker has completed; above 0 after evenshard_join if the
@@ -377,7 +378,8 @@ EVENSHARD_API evenshard_status evenshard_pull_state(evenshard_worker* worker, in
 EVENSHARD_API evenshard_status evenshard_resume(evenshard_worker* worker);
 
 /* Leaves the run. The worker has finished if `error` is NULL; otherwise it has failed, and the
- * other workers are told the reason. */
+ * other workers are told the reason. One that has not resumed after WENT_BACK counts as lost
+ * instead when it is destroyed, or its process ends: the run goes on as after a death. */
 EVENSHARD_API evenshard_status evenshard_leave(evenshard_worker* worker, const char* error);
 
 /* Makes the call in progress, and all later ones but leave and destroy, return CANCELLED soon. */

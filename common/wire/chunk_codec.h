@@ -24,7 +24,7 @@ namespace evenshard {
 using Segments = std::vector<absl::Span<const char>>;
 
 // The version of the messages: see JoinRequest.protocol_version.
-inline constexpr uint32_t kProtocolVersion = 4;
+inline constexpr uint32_t kProtocolVersion = 5;
 // The most chunks in a message of Exchange, which bounds what decoding it takes.
 inline constexpr size_t kMostChunks = 64;
 // A message of Exchange gets no further chunks once it has so much data. Chunks are at least as

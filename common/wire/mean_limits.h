@@ -12,6 +12,8 @@ namespace evenshard {
 inline constexpr size_t kMaxMeanValues = 4096;
 // The longest name of its place in a program.
 inline constexpr size_t kMaxMeanPlaceBytes = 4096;
+// How many means a shard keeps, and a worker may have to tell it.
+inline constexpr size_t kMostMeans = 1024;
 
 // Errors: INVALID_ARGUMENT for more of either.
 inline absl::Status CheckMean(size_t values, size_t place_bytes) {

@@ -52,11 +52,11 @@ absl::StatusOr<MeanResponse> MeanTable::Ask(const MeanRequest& request,
   RETURN_IF_ERROR(CheckMean(request.value_size(), request.place().size()));
   const Point point = {.iteration = request.iteration(), .number = request.number()};
   absl::MutexLock lock(&mutex_);
-  if (entries_.size() == kMaxPoints && point < entries_.begin()->first) {
+  if (entries_.size() == kMostMeans && point < entries_.begin()->first) {
     return absl::FailedPreconditionError(
         absl::StrCat("worker ", request.worker(), " asks for mean ", request.number(),
                      " before iteration ", request.iteration(), ", which is older than the ",
-                     kMaxPoints, " that are kept; allowed: the next one"));
+                     kMostMeans, " that are kept; allowed: the next one"));
   }
   const auto [found, is_new] = entries_.try_emplace(point);
   Entry& entry = found->second;
@@ -64,7 +64,7 @@ absl::StatusOr<MeanResponse> MeanTable::Ask(const MeanRequest& request,
     entry.first = request.worker();
     entry.place = request.place();
     entry.elements = request.value_size();
-    if (entries_.size() > kMaxPoints) entries_.erase(entries_.begin());
+    if (entries_.size() > kMostMeans) entries_.erase(entries_.begin());
   }
   if (entry.place != request.place() || entry.elements != request.value_size()) {
     return absl::FailedPreconditionError(absl::StrCat(

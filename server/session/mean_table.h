@@ -27,14 +27,12 @@ class MeanTable {
   // `membership` must outlive the table.
   explicit MeanTable(const Membership* membership) : membership_(*membership) {}
 
-  // The most points that are kept. The answers to those before are lost.
-  static constexpr size_t kMaxPoints = 1024;
-
   // Takes a worker's value at a point, and returns the mean if the values of all `ranks` are there,
   // added in their order and divided by their number; or which are missing. Once a mean is there it
-  // stays, whoever asks. Errors: those of CheckMean; FAILED_PRECONDITION for a point before all
-  // that are kept, and if another worker is at another place of its program at this point, has a
-  // value of another size, or is missing and one of those that `have_finished`.
+  // stays, whoever asks, until there are kMostMeans after it. Errors: those of CheckMean;
+  // FAILED_PRECONDITION for a point before all that are kept, and if another worker is at another
+  // place of its program at this point, has a value of another size, or is missing and one of those
+  // that `have_finished`.
   absl::StatusOr<MeanResponse> Ask(const MeanRequest& request, const std::vector<uint32_t>& ranks,
                                    const std::set<uint32_t>& have_finished);
 

@@ -77,6 +77,7 @@ absl::StatusOr<SlotPosition> Shard::Adopt(const View& view) {
       membership_.EndOthers(rank, incarnation);
     }
     view_ = view.number();
+    generation_ = view.generation();
     is_over_in_view_ = view.finished();
     has_lost_slot_ =
         absl::c_any_of(view.slot(), [](const SlotView& slot) { return !slot.has_primary(); });

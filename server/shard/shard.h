@@ -115,9 +115,9 @@ class Shard {
 
   // Takes a worker's value for a mean over the workers. Errors: those of Membership::CheckHolds and
   // MeanTable::Ask; FAILED_PRECONDITION under ASYNC, and if a worker that is missing has finished,
-  // unless this process is new and may be told of the mean by that worker;
-  // UNAVAILABLE while the worker has not joined this slot's shard of a later view; the run's
-  // failure.
+  // unless this process is new and may be told of the mean by that worker; UNAVAILABLE while the
+  // worker has not joined this slot's shard of a later view, and if the request is of another
+  // generation of the run; the run's failure.
   absl::StatusOr<MeanResponse> Mean(const MeanRequest& request);
 
   // Keep and hand out what the workers have registered (RegisteredStates). Errors: those of
@@ -204,12 +204,16 @@ class Shard {
  private:
   explicit Shard(Options& options);
 
+  // Whether what a worker asks or gives belongs to this generation of the run.
+  absl::Status CheckGeneration(uint64_t generation) const;
   // Whether a worker that has joined may ask for `what`, which needs an iteration in common.
   absl::Status CheckAsks(uint32_t worker, uint64_t incarnation, absl::string_view what) const;
   // The same for one that gives the others something, also when it has finished.
   absl::Status CheckGives(uint32_t worker, uint64_t incarnation, absl::string_view what) const;
   // The workers that have finished, here or while another process was primary of the slot.
   std::set<uint32_t> HaveFinished() const;
+  // Those of them from whom nothing comes any more that this process may lack.
+  std::set<uint32_t> TellNoMore() const;
   // Errors: those of RegisteredStates::Keep; INVALID_ARGUMENT to another slot than 0.
   absl::Status Keep(uint32_t worker, const RegisteredState& state);
 
@@ -263,6 +267,7 @@ class Shard {
   Snapshots snapshots_;
   std::unique_ptr<UpdatePolicy> policy_;
   std::atomic<uint64_t> view_{0};
+  std::atomic<uint64_t> generation_{0};  // of the view
 
   mutable absl::Mutex view_mutex_;
   // Who holds a rank in the view, and since when.

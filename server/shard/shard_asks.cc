@@ -17,13 +17,20 @@ constexpr absl::string_view kWorkerState = "what a worker keeps by itself";
 constexpr absl::string_view kMean = "a mean";
 
 // For so long a process that has taken slot 0 over waits for what workers that have finished tell
-// it of means that its predecessor knew (MeanCalls::Retell).
+// it of what its predecessor knew (MeanCalls::Retell, Exchange::RetellKept).
 constexpr absl::Duration kToldWithin = absl::Seconds(10);
 
 }  // namespace
 
 absl::Status Shard::Report(const ReportRequest& request) {
   return membership_.Report(request.worker(), request.incarnation(), request.usage());
+}
+
+absl::Status Shard::CheckGeneration(uint64_t generation) const {
+  if (view_ == 0 || generation == generation_) return absl::OkStatus();
+  return absl::UnavailableError(absl::StrCat("the request is of generation ", generation,
+                                             " of the run, and slot ", index_, " of generation ",
+                                             generation_.load(), "; try again"));
 }
 
 absl::Status Shard::CheckAsks(uint32_t worker, uint64_t incarnation, absl::string_view what) const {
@@ -40,6 +47,7 @@ absl::Status Shard::CheckAsks(uint32_t worker, uint64_t incarnation, absl::strin
 }
 
 absl::StatusOr<MeanResponse> Shard::Mean(const MeanRequest& request) {
+  RETURN_IF_ERROR(CheckGeneration(request.generation()));
   RETURN_IF_ERROR(request.is_mean() ? CheckGives(request.worker(), request.incarnation(), kMean)
                                     : CheckAsks(request.worker(), request.incarnation(), kMean));
   if (request.is_past()) {
@@ -47,10 +55,14 @@ absl::StatusOr<MeanResponse> Shard::Mean(const MeanRequest& request) {
     response.set_waits(means_.WaitsFor(request.worker(), request.iteration()));
     return response;
   }
-  const bool may_be_told = view_ > 0 && clock_->Now() - start_time_ < kToldWithin;
-  const std::set<uint32_t> have_finished = may_be_told ? std::set<uint32_t>() : HaveFinished();
+  const std::set<uint32_t> have_finished = TellNoMore();
   absl::MutexLock lock(&view_mutex_);
   return means_.Ask(request, worker_sets_->WaitedRanks(request.iteration()), have_finished);
+}
+
+std::set<uint32_t> Shard::TellNoMore() const {
+  const bool may_be_told = view_ > 0 && clock_->Now() - start_time_ < kToldWithin;
+  return may_be_told ? std::set<uint32_t>() : HaveFinished();
 }
 
 std::set<uint32_t> Shard::HaveFinished() const {
@@ -64,6 +76,7 @@ std::set<uint32_t> Shard::HaveFinished() const {
 }
 
 absl::Status Shard::KeepState(const KeepStateRequest& request) {
+  RETURN_IF_ERROR(CheckGeneration(request.generation()));
   RETURN_IF_ERROR(CheckGives(request.worker(), request.incarnation(), "register_state()"));
   return Keep(request.worker(), request.state());
 }
@@ -87,7 +100,7 @@ absl::StatusOr<TakeStateResponse> Shard::TakeState(const TakeStateRequest& reque
   // One that waits for a mean waits for this worker, and one that has finished has given what it
   // had.
   const std::set<uint32_t> waiting = means_.Waiting(request.iteration());
-  const std::set<uint32_t> have_finished = HaveFinished();
+  const std::set<uint32_t> have_finished = TellNoMore();
   std::erase_if(may_give, [&](uint32_t rank) {
     return waiting.contains(rank) || have_finished.contains(rank);
   });
@@ -146,6 +159,7 @@ absl::StatusOr<AskWorkerStateResponse> Shard::AskWorkerState(const AskWorkerStat
 
 absl::StatusOr<OfferWorkerStateResponse> Shard::OfferWorkerState(
     const OfferWorkerStateRequest& request) {
+  RETURN_IF_ERROR(CheckGeneration(request.generation()));
   RETURN_IF_ERROR(CheckGives(request.worker(), request.incarnation(), kWorkerState));
   OfferWorkerStateResponse response;
   if (request.is_sending()) {

@@ -239,6 +239,9 @@ void FuzzedPs::AskFor(uint32_t rank) {
   const auto ask = [&](auto request, auto method) {
     request.set_worker(rank);
     request.set_incarnation(found->second.session->incarnation());
+    if constexpr (requires { request.set_generation(1); }) {
+      request.set_generation(view_.generation());
+    }
     Vary(input_, 4, &request);
     (void)(shard.get()->*method)(request);
   };

@@ -1,8 +1,11 @@
 """register_state(): a training with a schedule and data that can be continued, whose processes are
 killed, against one that is left alone."""
 
+import json
 import re
+import subprocess
 import tempfile
+import time
 import unittest
 
 from tests.python import fixture
@@ -17,6 +20,10 @@ _SCRIPT = """
 registers, steps = "registers" in arguments, 30
 model = models.make("mlp", seed=1)
 rule = torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.9)
+if place == 5 and rank == 1 and not os.path.exists(struck):
+    print("process", os.getpid(), "waits", flush=True)
+    while not os.path.exists(struck):
+        time.sleep(0.01)
 optimizer = evenshard.Optimizer(model, optimizer=rule)
 print("begins at", optimizer.iteration, flush=True)
 class Counted:
@@ -99,6 +106,40 @@ rate = optimizer.param_groups[0]["lr"]
 print("ends with", repr([total, rate]), "at", optimizer.iteration, flush=True)
 """
 
+# Ends by WentBack, which leaves a `with` block, or meets a close().
+_ENDING_SCRIPT = """
+model = models.make("mlp", seed=1)
+rule = torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.9)
+optimizer = evenshard.Optimizer(model, optimizer=rule)
+print("begins at", optimizer.iteration, flush=True)
+def train():
+    while optimizer.iteration < 30:
+        optimizer.zero_grad()
+        wait_at(1)
+        models.loss_of(model, "mlp", optimizer.iteration, rank).backward()
+        optimizer.step()
+if "with" in arguments:
+    with optimizer:
+        train()
+else:
+    try:
+        train()
+    finally:
+        optimizer.close()
+"""
+
+
+def kill_shard_1_when_worker_0_joins(_, path, __):
+    """Its initial values have come to both shards, which wait for worker 1."""
+    command = [fixture.built("tools/psctl/psctl"), "stats", f"--config={path}", "--format=json"]
+    for _ in range(10 * fixture.PATIENCE_SECONDS):
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        shards = json.loads(done.stdout)["shards"]
+        if all(int(shard.get("stats", {}).get("bytes_in", 0)) for shard in shards):
+            return fixture.kill_shard(path, 1)
+        time.sleep(0.1)
+    raise AssertionError(f"no values: {done.stdout}")
+
 
 @unittest.skipIf(fixture.torch is None, "PyTorch is not installed: recovery of a training")
 class StateRecoveryTest(StruckTraining, unittest.TestCase):
@@ -128,6 +169,25 @@ class StateRecoveryTest(StruckTraining, unittest.TestCase):
         self.check(
             kill_shard(1), r"worker 0.*went back to 0", r"worker 1.*went back to 0", place=1, at=5
         )
+
+    def test_a_run_that_goes_back_while_workers_join_begins_anew(self):
+        begins_once = r"(?s)\A(?!.*\[worker 0\] begins.*\[worker 0\] begins)"
+        self.check(
+            kill_shard_1_when_worker_0_joins, "ps 1 was killed by SIGKILL; starting it again",
+            begins_once, place=5, at=0,
+        )
+
+    def test_a_run_that_goes_back_where_a_worker_ends_by_it(self):
+        for how in ("with", "finally"):
+            with self.subTest(how), tempfile.TemporaryDirectory() as folder:
+                code, output = self.train(
+                    folder, strike=kill_shard(1), place=1, script=_ENDING_SCRIPT, arguments=(how,)
+                )
+                self.assertEqual(code, 0, output)
+                self.assertEqual(
+                    output.count("WentBack: the run has gone back"), 2, output
+                )
+                self.assertEqual(len(re.findall("begins at 10", output)), 2, output)
 
     def test_a_worker_that_is_killed_after_its_last_step_comes_to_the_end(self):
         self.check(kill_worker, r"worker 1.*begins at 30", place=3, at=30)

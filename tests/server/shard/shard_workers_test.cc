@@ -77,7 +77,7 @@ TEST_CASE_METHOD(ShardFixture, "a worker of another version is told both, before
   status = shard->Join(request, "test").status();
   CHECK(absl::IsFailedPrecondition(status));
   CHECK(Message(status) ==
-        "worker 0 sends messages of version 5, shard 0 those of version 4; run the same build "
+        "worker 0 sends messages of version 6, shard 0 those of version 5; run the same build "
         "everywhere");
   // A client of version 1 knows nothing of versions.
   request.clear_plan_version();
@@ -293,69 +293,6 @@ TEST_CASE_METHOD(ShardFixture,
   clock.Advance(absl::Seconds(2));
   shard->CheckWaits();
   CHECK(failures.size() == 1);
-}
-
-TEST_CASE_METHOD(ShardFixture, "a mean does not wait for a worker that the run goes on without") {
-  Start(3);
-  View view;
-  view.set_number(1);
-  view.add_slot()->mutable_primary();
-  for (const int rank : {0, 1, 2}) view.add_worker()->set_incarnation(Incarnation(rank));
-  REQUIRE(shard->Adopt(view).ok());
-  const auto is_complete = [&](uint32_t rank, double value) {
-    MeanRequest request;
-    request.set_worker(rank);
-    request.set_incarnation(Incarnation(rank));
-    request.add_value(value);
-    const absl::StatusOr<MeanResponse> response = shard->Mean(request);
-    REQUIRE(response.ok());
-    if (response->complete()) CHECK(response->value(0) == 3);
-    return response->complete();
-  };
-  CHECK_FALSE(is_complete(0, 2));
-  CHECK_FALSE(is_complete(1, 4));
-  // It would have counted in iteration 0, and updates of that do not wait for it either.
-  view.set_number(2);
-  view.mutable_worker(2)->clear_incarnation();
-  view.add_worker_set();
-  for (const uint32_t rank : {0, 1, 2}) view.mutable_worker_set(0)->add_rank(rank);
-  view.add_worker_set()->set_from_iteration(1);
-  for (const uint32_t rank : {0, 1}) view.mutable_worker_set(1)->add_rank(rank);
-  REQUIRE(shard->Adopt(view).ok());
-  CHECK(is_complete(0, 2));
-}
-
-TEST_CASE_METHOD(ShardFixture, "a mean is refused if a worker finished before this process came") {
-  Start(1, {"workers=2"});
-  View view;
-  view.set_number(1);
-  view.add_slot()->mutable_primary();
-  view.add_worker()->set_incarnation(Incarnation(0));
-  view.add_worker()->set_incarnation(Incarnation(1));
-  view.mutable_worker(1)->set_state(WorkerView::FINISHED);
-  REQUIRE(shard->Adopt(view).ok());
-  MeanRequest request;
-  request.set_incarnation(Incarnation(0));
-  request.add_value(3);
-  REQUIRE(shard->Mean(request).ok());
-  CHECK_FALSE(shard->Mean(request)->complete());
-  SECTION("and has not told what the last process knew") {
-    clock.Advance(absl::Seconds(11));
-    CHECK_THAT(std::string(shard->Mean(request).status().message()),
-               Contains("worker 1 (never joined) has finished, and takes no part in a mean"));
-  }
-  SECTION("unless it tells the mean") {
-    MeanRequest told;
-    told.set_worker(1);
-    told.set_incarnation(Incarnation(1));
-    told.add_value(5);
-    CHECK_FALSE(shard->Mean(told).ok());  // it asks for nothing any more
-    told.set_is_mean(true);
-    REQUIRE(shard->Mean(told).ok());
-    clock.Advance(absl::Seconds(11));
-    REQUIRE(shard->Mean(request).ok());
-    CHECK(shard->Mean(request)->value(0) == 5);
-  }
 }
 
 TEST_CASE_METHOD(ShardFixture, "while nobody holds some slot, its workers are waited for") {

@@ -319,8 +319,9 @@ void ExchangeCore::EndLeave() {
 
 void ExchangeCore::Stop(const absl::Status& outcome) {
   absl::MutexLock lock(&mutex_);
-  stage_ = Stage::kStopped;
-  if (!outcome.ok() && !absl::IsCancelled(outcome) && !is_dismissed_) {
+  // What it has failed with is past, if the run has gone back.
+  const bool is_past = std::exchange(stage_, Stage::kStopped) == Stage::kWentBack;
+  if (!outcome.ok() && !absl::IsCancelled(outcome) && !is_dismissed_ && !is_past) {
     gave_up_ = Printable(outcome.message());
   }
 }

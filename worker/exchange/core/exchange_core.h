@@ -128,6 +128,12 @@ class ExchangeCore {
     return stage_ == Stage::kLeaving ? links_.kept() : std::nullopt;
   }
 
+  // That of the slots to which it is connected, and to which its state belongs; 0 without views,
+  // and from went_back() until Resume has connected them anew.
+  uint64_t generation() const {
+    absl::MutexLock lock(&mutex_);
+    return generation_;
+  }
   uint64_t view_number() const {
     absl::MutexLock lock(&mutex_);
     return view_.number();
@@ -166,7 +172,8 @@ class ExchangeCore {
     return is_finished_;
   }
   // No event has an effect from now on. If the worker has failed with an error, State() says so,
-  // which fails the run: unless it was told to stop (CANCELLED), or the run goes on without it.
+  // which fails the run: unless it was told to stop (CANCELLED), the run goes on without it, or the
+  // run has gone back and it has not resumed. Then it is one that is lost.
   void Stop(const absl::Status& outcome);
 
   // Wait for ready(), finished(), and a connection to the slot. Errors: the failure.

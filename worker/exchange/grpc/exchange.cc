@@ -128,6 +128,7 @@ Exchange::Exchange(const Options& options, std::unique_ptr<GradientEncoder> enco
       calls_({.clock = &clock_,
               .control = [this] { return connections_[0]->control(); },
               .failure = [this] { return core_.failure(); },
+              .generation = [this] { return core_.generation(); },
               .stop = stop_}),
       means_(
           &calls_, [this] { return core_.view_number(); }, [this] { return ControlInView(0); }),
@@ -245,10 +246,13 @@ std::shared_ptr<ShardControl> Exchange::ControlInView(int slot) const {
 
 void Exchange::RetellKept() {
   const uint64_t view = core_.view_number();
+  KeepStateRequest request;
+  request.set_generation(core_.generation());
   const std::optional<RegisteredState> kept = core_.KeptAtEnd();
   if (!kept.has_value() || view == retold_in_) return;
+  *request.mutable_state() = *kept;
   const std::shared_ptr<ShardControl> control = ControlInView(0);
-  if (control != nullptr && control->KeepState(*kept, PersistentCalls::kRetellTimeout).ok())
+  if (control != nullptr && control->KeepState(request, PersistentCalls::kRetellTimeout).ok())
     retold_in_ = view;
 }
 
@@ -327,12 +331,13 @@ absl::Status Exchange::Report(const WorkerUsage& usage, const std::stop_token& s
 }
 
 absl::Status Exchange::KeepState(StatesByName states) {
-  RegisteredState state;
-  state.set_iteration(round().next_iteration());
-  state.mutable_value()->insert(states.begin(), states.end());
-  core_.Keep(state);
+  KeepStateRequest request;
+  request.set_generation(core_.generation());
+  request.mutable_state()->set_iteration(round().next_iteration());
+  request.mutable_state()->mutable_value()->insert(states.begin(), states.end());
+  core_.Keep(request.state());
   return calls_.Repeat([&](ShardControl& control) -> absl::StatusOr<bool> {
-    RETURN_IF_ERROR(control.KeepState(state));
+    RETURN_IF_ERROR(control.KeepState(request, ShardControl::kTimeout));
     return true;
   });
 }

@@ -1,7 +1,9 @@
 #ifndef EVENSHARD_WORKER_EXCHANGE_GRPC_MEAN_CALLS_H_
 #define EVENSHARD_WORKER_EXCHANGE_GRPC_MEAN_CALLS_H_
 
+#include <cstddef>
 #include <cstdint>
+#include <deque>
 #include <functional>
 #include <optional>
 #include <string>
@@ -17,7 +19,8 @@
 namespace evenshard {
 
 // One worker's means over the workers (ParameterServer.Mean). Slot 0 forgets them with its process,
-// so that a worker which has the latest one tells the next process of it: another may still ask.
+// so that a worker tells the next process those that come before its present exchange: another one,
+// which was started again, may still ask for them.
 class MeanCalls {
  public:
   // `calls` must outlive this. `view` is the number of the view that is followed, and `control`
@@ -41,11 +44,14 @@ class MeanCalls {
   // called during Ask. Waits for a Retell.
   void Forget();
 
-  // Tells slot 0's process the latest mean, once in each view. Called from time to time. Blocks for
-  // half a second at most. Thread-safe.
+  // Tells slot 0's process the means that it may lack, once in each view. Called from time to time:
+  // it blocks for a second at most, and goes on in the next call. Thread-safe.
   void Retell();
 
  private:
+  // Adds a mean that slot 0's process has answered in the view.
+  void Know(MeanRequest mean, uint64_t view);
+
   const PersistentCalls& calls_;
   const std::function<uint64_t()> view_;
   const std::function<std::shared_ptr<ShardControl>()> control_;
@@ -54,8 +60,11 @@ class MeanCalls {
 
   absl::Mutex telling_;  // acquired before mutex_
   absl::Mutex mutex_;
-  std::optional<MeanRequest> latest_ ABSL_GUARDED_BY(mutex_);  // with the mean
-  uint64_t told_in_ ABSL_GUARDED_BY(mutex_) = 0;               // the view
+  // The latest of iteration_, with the means, and how many of them slot 0's process knows in a
+  // view.
+  std::deque<MeanRequest> known_ ABSL_GUARDED_BY(mutex_);
+  size_t told_ ABSL_GUARDED_BY(mutex_) = 0;
+  uint64_t told_in_ ABSL_GUARDED_BY(mutex_) = 0;
 };
 
 }  // namespace evenshard

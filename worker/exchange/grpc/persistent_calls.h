@@ -1,6 +1,7 @@
 #ifndef EVENSHARD_WORKER_EXCHANGE_GRPC_PERSISTENT_CALLS_H_
 #define EVENSHARD_WORKER_EXCHANGE_GRPC_PERSISTENT_CALLS_H_
 
+#include <cstdint>
 #include <functional>
 #include <memory>
 #include <stop_token>
@@ -22,6 +23,7 @@ class PersistentCalls {
     const Clock* clock = nullptr;                            // must outlive this
     std::function<std::shared_ptr<ShardControl>()> control;  // slot 0's, or null
     std::function<absl::Status()> failure;                   // why nothing comes any more, or OK
+    std::function<uint64_t()> generation;                    // ExchangeCore::generation()
     std::stop_token stop;
   };
 
@@ -40,6 +42,7 @@ class PersistentCalls {
 
   std::shared_ptr<ShardControl> control() const { return options_.control(); }
   absl::Status failure() const { return options_.failure(); }
+  uint64_t generation() const { return options_.generation(); }
   const Clock& clock() const { return *options_.clock; }
 
  private:

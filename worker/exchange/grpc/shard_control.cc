@@ -128,10 +128,8 @@ absl::StatusOr<MeanResponse> ShardControl::Mean(MeanRequest request, absl::Durat
   return response;
 }
 
-absl::Status ShardControl::KeepState(const RegisteredState& state, absl::Duration timeout) {
-  KeepStateRequest request;
+absl::Status ShardControl::KeepState(KeepStateRequest request, absl::Duration timeout) {
   Sign(&request);
-  *request.mutable_state() = state;
   CallContext call(options_.stop, timeout);
   KeepStateResponse response;
   return Named(FromGrpc(stub_->KeepState(&call.context, request, &response)));

@@ -71,7 +71,7 @@ class ShardControl {
   absl::StatusOr<MeanResponse> Mean(MeanRequest request, absl::Duration timeout);
 
   // Keep and ask for registered state (ParameterServer.KeepState, TakeState), once.
-  absl::Status KeepState(const RegisteredState& state, absl::Duration timeout = kTimeout);
+  absl::Status KeepState(KeepStateRequest request, absl::Duration timeout);
   absl::StatusOr<TakeStateResponse> TakeState(uint64_t iteration);
 
   // The calls of a transfer of worker state (WorkerStateCalls), each once. HasWorkerState ends the

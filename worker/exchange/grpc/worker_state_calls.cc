@@ -107,6 +107,7 @@ bool WorkerStateCalls::Offer(uint64_t iteration, WorkerState::Make make,
   if (control == nullptr) return false;
   OfferWorkerStateRequest offer;
   offer.set_iteration(iteration);
+  offer.set_generation(options_.calls->generation());
   const absl::StatusOr<OfferWorkerStateResponse> answer =
       control->OfferWorkerState(offer, kOfferTimeout);
   if (!answer.ok() || answer->ticket() == 0) return answer.ok() && answer->is_awaited();
@@ -165,6 +166,7 @@ absl::Status WorkerStateCalls::Send(ShardControl& slot_0, uint64_t ticket, const
   OfferWorkerStateRequest sending;
   sending.set_ticket(ticket);
   sending.set_is_sending(true);
+  sending.set_generation(options_.calls->generation());
   const auto check = [&]() -> absl::Status {
     meanwhile();
     const auto answer = slot_0.OfferWorkerState(sending, kOfferTimeout);

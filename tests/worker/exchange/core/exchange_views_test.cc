@@ -292,6 +292,29 @@ TEST_CASE("a failure after the run went back is that of Resume") {
   CHECK(fixture.core.AwaitReady() == absl::CancelledError("told to stop"));
 }
 
+TEST_CASE("a worker that ends when the run has gone back is lost, and does not fail the run") {
+  ViewFixture fixture;
+  fixture.FollowAndConnect();
+  CHECK(fixture.core.generation() == 1);
+  SECTION("before it resumes") {
+    fixture.view.set_generation(2);
+    fixture.Follow();
+    CHECK(fixture.core.generation() == 0);
+    fixture.core.Stop(absl::AbortedError("WentBack"));
+    CHECK(fixture.core.State().failure().empty());
+  }
+  SECTION("but not afterwards") {
+    fixture.view.set_generation(2);
+    fixture.Follow();
+    fixture.core.Resume();
+    fixture.Connect(0, 0, 10);
+    fixture.Connect(1, 0, 10);
+    CHECK(fixture.core.generation() == 2);
+    fixture.core.Stop(absl::AbortedError("ValueError"));
+    CHECK(fixture.core.State().failure() == "ValueError");
+  }
+}
+
 TEST_CASE("a worker that joins a run under way catches up") {
   ViewFixture fixture;
   fixture.view.clear_worker_set();
