@@ -222,7 +222,8 @@ int Run(const CommandLine& command) {
     }
     if (!declared->has_value()) {
       spdlog::info("ending before worker 0 has declared the model");
-      return 0;
+      return ExitCode(absl::OkStatus(),
+                      candidate == nullptr ? absl::OkStatus() : candidate->failure());
     }
     config = **std::move(declared);
   }

@@ -293,9 +293,9 @@ absl::Status RunReader::AfterFailure(const absl::Status& failure, Attempt& attem
     if (now - attempt.unreachable >= patience) {
       if (patience == absl::ZeroDuration()) return failure;
       if (has_reached_all_) return absl::UnavailableError(failure.message());
-      return absl::DeadlineExceededError(absl::StrCat(failure.message(), ", for ",
-                                                      absl::FormatDuration(patience),
-                                                      " (limits.startup_seconds)"));
+      return absl::DeadlineExceededError(
+          absl::StrCat(failure.message(), ", for ", absl::FormatDuration(patience),
+                       options_.patience.has_value() ? "" : " (limits.startup_seconds)"));
     }
   } else if (absl::IsAborted(failure)) {
     if (++attempt.passed == kMostPassed) return failure;

@@ -31,8 +31,9 @@ namespace evenshard {
 // is given. One that has joined and opens no stream within kStreamGrace is lost too.
 class Membership {
  public:
-  // The most streams that an incarnation may have open: the largest limits.connections.
-  static constexpr int kMaxStreams = 64;
+  // The most streams that an incarnation may have open: twice the largest limits.connections, since
+  // those of connections that broke without a word are open until the shard notices.
+  static constexpr int kMaxStreams = 128;
   // How long a worker may hold its rank without a stream. Workers open their streams right before
   // or after they join.
   static constexpr absl::Duration kStreamGrace = absl::Seconds(10);

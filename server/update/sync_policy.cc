@@ -298,8 +298,10 @@ absl::Status SyncPolicy::ApplySum(Gather& gather, ChunkChange* change) {
 
 void SyncPolicy::Complete(int index, Gather& gather, ChunkChange change,
                           std::vector<DueReply>& released) {
-  counters_->straggler_wait_nanoseconds +=
-      absl::ToInt64Nanoseconds(clock_->Now() - gather.first_arrival);
+  if (gather.arrived > 0) {
+    counters_->straggler_wait_nanoseconds +=
+        absl::ToInt64Nanoseconds(clock_->Now() - gather.first_arrival);
+  }
   ChunkClock& clock = gather.chunk->mutable_clock();
   ChunkChange::Workers& in = change.workers;
   for (int rank = 0; rank < workers_; ++rank) {

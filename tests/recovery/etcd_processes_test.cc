@@ -58,6 +58,7 @@ TEST_CASE("a ps that is killed and started again takes its slot again") {
 TEST_CASE("without copies a run goes back to a checkpoint") {
   REQUIRE_ETCD();
   EtcdRun run("worker_loss: WAIT checkpoint { folder: \"checkpoints\" every_iterations: 10 }");
+  run.time_dilation *= 5;
   run.StartAll();
   run.AwaitIteration(30);
   kill(run.ps[1]->pid(), SIGKILL);
@@ -72,13 +73,14 @@ TEST_CASE("without copies a run goes back to a checkpoint") {
 TEST_CASE("a slot that nobody holds for longer than any limit is waited for") {
   REQUIRE_ETCD();
   EtcdRun run("worker_loss: WAIT checkpoint { folder: \"checkpoints\" every_iterations: 10 }");
-  const std::vector<std::string> flags = {"--set=limits.exchange_seconds=4"};
+  run.time_dilation *= 5;
+  const std::vector<std::string> flags = {"--set=limits.exchange_seconds=12"};
   for (int i = 0; i < 2; ++i) run.ps[i] = run.Ps(i, flags);
   for (int i = 0; i < 2; ++i) run.workers[i] = run.Worker(i, flags);
   run.AwaitIteration(30);
   kill(run.ps[1]->pid(), SIGKILL);
   run.AwaitView([](const View& view) { return !view.slot(1).has_primary(); });
-  absl::SleepFor(absl::Seconds(7));  // a worker's limit is 5.4 s
+  absl::SleepFor(absl::Seconds(16));  // a worker's limit is 14.2 s
   run.ps[1] = run.Ps(1, flags);
   CHECK(run.Finish() == Undisturbed());
   CHECK(run.ReadView().generation() == 2);
@@ -88,7 +90,7 @@ TEST_CASE("a slot that nobody holds for longer than any limit is waited for") {
 TEST_CASE("a worker that has finished stays until the training has ended") {
   REQUIRE_ETCD();
   EtcdRun run("worker_loss: WAIT checkpoint { folder: \"checkpoints\" every_seconds: 0.2 }");
-  const std::vector<std::string> flags = {"--set=limits.exchange_seconds=1",
+  const std::vector<std::string> flags = {"--set=limits.exchange_seconds=8",
                                           "--set=update.policy=ASYNC",
                                           "--set=update.deterministic=false"};
   for (int i = 0; i < 2; ++i) run.ps[i] = run.Ps(i, flags);
@@ -109,7 +111,7 @@ TEST_CASE("a worker that has finished stays until the training has ended") {
     kill(run.workers[0]->pid(), SIGKILL);
     run.workers[0] = run.Worker(0, flags);
     run.workers[0]->WaitFor("worker 0 has finished in this run");
-    absl::SleepFor(absl::Seconds(3));  // a worker's limit is 2.1 s
+    absl::SleepFor(absl::Seconds(12));  // a worker's limit is 9.8 s
     run.workers[1] = run.Worker(1, flags);
     CHECK(run.workers[1]->Wait() == 0);
     CHECK(run.workers[0]->Wait() == 1);
@@ -121,6 +123,7 @@ TEST_CASE("a worker that has finished stays until the training has ended") {
 TEST_CASE("a run survives that all its processes are killed, those of etcd too") {
   REQUIRE_ETCD();
   EtcdRun run("worker_loss: WAIT checkpoint { folder: \"checkpoints\" every_iterations: 10 }");
+  run.time_dilation *= 5;
   run.StartAll();
   run.AwaitIteration(30);
   for (auto* processes : {&run.ps, &run.workers}) {
@@ -137,6 +140,7 @@ TEST_CASE("a run survives that all its processes are killed, those of etcd too")
 TEST_CASE("etcd may go away in the middle of a run") {
   REQUIRE_ETCD();
   EtcdRun run("replicas: 1 worker_loss: WAIT");
+  run.time_dilation *= 5;
   run.StartAll();
   run.AwaitIteration(20);
   SECTION("and is started again") {
@@ -145,7 +149,7 @@ TEST_CASE("etcd may go away in the middle of a run") {
   }
   SECTION("and is away for longer than the processes may be silent") {
     run.etcd.Kill();
-    absl::SleepFor(absl::Seconds(4));
+    absl::SleepFor(absl::Seconds(8));
     run.etcd.Start();
   }
   SECTION("or stands still") {
@@ -161,10 +165,11 @@ TEST_CASE("etcd may go away in the middle of a run") {
 TEST_CASE("a run survives that every process loses its place") {
   REQUIRE_ETCD();
   EtcdRun run("worker_loss: WAIT checkpoint { folder: \"checkpoints\" every_iterations: 10 }");
+  run.time_dilation *= 5;
   run.StartAll();
   run.AwaitIteration(20);
   run.etcd.Pause();
-  absl::SleepFor(absl::Seconds(4));
+  absl::SleepFor(absl::Seconds(8));
   run.etcd.Resume();
   for (int i = 0; i < 2; ++i) {
     CHECK(run.ps[i]->Wait() == 1);
@@ -202,9 +207,28 @@ TEST_CASE("without an etcd a process says so and ends") {
   CHECK_THAT(process->output(), Contains(run.etcd.endpoint()) && Contains(" error "));
 }
 
+TEST_CASE("a coordinator without its folder ends with an error before it knows the model too") {
+  REQUIRE_ETCD();
+  EtcdRun run(std::nullopt);
+  run.folder.Write("file", "");
+  run.config_path = run.folder.Write(
+      "brought.textproto",
+      absl::StrCat(
+          "model { from_workers {} } partition { scheme: STRIPED } shard { address: \"unix:",
+          run.folder.Path("0.sock"), "\" } workers: 1 update { policy: SYNC } ",
+          "recovery { etcd { endpoint: \"", run.etcd.endpoint(),
+          "\" } checkpoint { folder: \"file/checkpoints\" every_iterations: 10 } }"));
+  Program ps({"server/ps", "--shard=0", "--config=" + run.config_path});
+  CHECK(ps.Wait() == 1);
+  INFO(ps.output());
+  CHECK_THAT(ps.output(), Contains("ending before worker 0 has declared the model") &&
+                              Contains("cannot make the folder"));
+}
+
 TEST_CASE("a process with another config is refused, and the run goes on") {
   REQUIRE_ETCD();
   EtcdRun run("replicas: 1 worker_loss: WAIT");
+  run.time_dilation *= 5;
   for (int i = 0; i < 2; ++i) run.ps[i] = run.Ps(i);
   run.workers[0] = run.Worker(0);
   const std::vector<std::string> other = {"--set=optimizer.learning_rate=0.5"};

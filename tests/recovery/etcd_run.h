@@ -45,7 +45,7 @@ class EtcdRun {
 
   void Configure(const std::optional<std::string>& recovery) {
     const std::string views =
-        recovery.has_value() ? absl::StrCat("recovery { silence_seconds: 2 etcd { endpoint: \"",
+        recovery.has_value() ? absl::StrCat("recovery { silence_seconds: 5 etcd { endpoint: \"",
                                             etcd.endpoint(), "\" } ", *recovery, " }")
                              : "";
     config_path = folder.Write("config.textproto", absl::StrCat(R"(

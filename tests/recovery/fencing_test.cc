@@ -66,6 +66,7 @@ TEST_CASE("a primary that was away does no harm when its copy has taken over") {
 TEST_CASE("a primary that was away for less than its lease goes on") {
   REQUIRE_ETCD();
   EtcdRun run("replicas: 1 worker_loss: WAIT");
+  run.time_dilation *= 5;
   run.StartAll();
   run.AwaitIteration(20);
   const uint64_t incarnation = run.ReadView().slot(0).primary().incarnation();
@@ -137,7 +138,7 @@ TEST_CASE("launch kills a process that was away before another one gets its plac
   const std::string config =
       run.folder.Write("launch.textproto", run.folder.Read("config.textproto") +
                                                "recovery { replicas: 1 worker_loss: WAIT "
-                                               "silence_seconds: 3 }");
+                                               "silence_seconds: 8 }");
   const auto train = [&](const std::string& name) {
     return Program({"tools/launch/launch", "--config=" + config,
                     "--set=compute.emulated.time_dilation=300000",

@@ -29,6 +29,7 @@ TEST_CASE("a run goes on when a primary cannot reach the spare that has its repl
   EtcdRun run(std::nullopt);
   run.Configure(absl::StrCat(
       "replicas: 1 worker_loss: WAIT spare { address: \"unix:", run.folder.Path("2.sock"), "\" }"));
+  run.time_dilation *= 5;
   std::unique_ptr<Program> spare;
   const auto way = StartBehindProxy(run, 2, &spare);
   run.StartAll();
@@ -46,11 +47,12 @@ TEST_CASE("a run goes on when a primary cannot reach the spare that has its repl
 TEST_CASE("a run goes on when one worker cannot reach one shard") {
   REQUIRE_ETCD();
   EtcdRun run("replicas: 1 worker_loss: WAIT");
+  run.time_dilation *= 5;
   const auto way = StartBehindProxy(run, 0, &run.ps[0]);
   run.ps[1] = run.Ps(1);
   for (int i = 0; i < 2; ++i) {
     // The sooner a worker would give up, the sooner it notices that a connection is dead.
-    run.workers[i] = run.Worker(i, {"--set=limits.exchange_seconds=18"});
+    run.workers[i] = run.Worker(i, {"--set=limits.exchange_seconds=42"});
   }
   run.AwaitIteration(20);
   way->HoldFrom(run.workers[1]->pid());

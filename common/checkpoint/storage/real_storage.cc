@@ -22,7 +22,7 @@ namespace {
 constexpr size_t kMaxOwnerBytes = 500;
 
 absl::Status Error(int error, absl::string_view doing, const std::string& path) {
-  return absl::ErrnoToStatus(error, absl::StrCat("cannot ", doing, " ", path));
+  return StorageError(error, absl::StrCat("cannot ", doing, " ", path));
 }
 
 // Closes a file descriptor.
@@ -95,6 +95,18 @@ absl::Status SyncFolder(const std::string& path) {
 }
 
 }  // namespace
+
+absl::Status StorageError(int error, absl::string_view message) {
+  const absl::Status status = absl::ErrnoToStatus(error, message);
+  switch (error) {
+    case EBUSY:
+    case ENOTCONN:   // of FUSE, whose process is gone
+    case ESHUTDOWN:  // of Lustre, which has shut this host out for now
+      return absl::UnavailableError(status.message());
+    default:
+      return status;
+  }
+}
 
 absl::StatusOr<std::unique_ptr<WritableFile>> RealStorage::CreateFile(const std::string& path,
                                                                       int64_t bytes) {

@@ -5,9 +5,15 @@
 #include <string>
 #include <vector>
 
+#include "absl/status/status.h"
+#include "absl/strings/string_view.h"
 #include "common/checkpoint/storage/storage.h"
 
 namespace evenshard {
+
+// Returns the error of a system call. As absl::ErrnoToStatus, but UNAVAILABLE for what file systems
+// of a network say while they are away: FAILED_PRECONDITION would be a verdict about a checkpoint.
+absl::Status StorageError(int error, absl::string_view message);
 
 // The machine's file system. Its locks are those of flock(2), which NFS passes on to its server.
 // Thread-safe.

@@ -62,8 +62,8 @@ struct CallContext {
 
 // Whether another endpoint may answer where this one failed, since the failure says nothing about
 // the request.
-bool MayDifferElsewhere(grpc::StatusCode code) {
-  switch (code) {
+bool MayDifferElsewhere(const grpc::Status& status) {
+  switch (status.error_code()) {
     case grpc::StatusCode::CANCELLED:
     case grpc::StatusCode::DEADLINE_EXCEEDED:
     case grpc::StatusCode::INTERNAL:
@@ -72,6 +72,10 @@ bool MayDifferElsewhere(grpc::StatusCode code) {
     case grpc::StatusCode::UNAVAILABLE:
     case grpc::StatusCode::UNKNOWN:
       return true;
+    // What a member says, from etcd 3.6 on, that has just started or has no vote yet.
+    case grpc::StatusCode::FAILED_PRECONDITION:
+      return absl::StrContains(status.error_message(), "not capable") ||
+             absl::StrContains(status.error_message(), "not supported for learner");
     default:
       return false;
   }
@@ -283,7 +287,7 @@ absl::Status EtcdClient::Try(absl::string_view what, const std::stop_token& stop
     }
     if (stop.stop_requested()) return absl::CancelledError("told to stop");
     const absl::Status failure = FromGrpc(status);
-    if (!MayDifferElsewhere(status.error_code())) {
+    if (!MayDifferElsewhere(status)) {
       return absl::Status(failure.code(), absl::StrCat("etcd ", endpoint.address, " cannot ", what,
                                                        ": ", failure.message()));
     }

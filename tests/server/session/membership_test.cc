@@ -131,7 +131,7 @@ TEST_CASE_METHOD(Fixture, "the streams of an incarnation are bounded") {
   for (int i = 0; i < Membership::kMaxStreams; ++i) session = Open(0, 7);
   const absl::Status refused = membership.StreamOpened(0, 7).status();
   CHECK(absl::IsResourceExhausted(refused));
-  CHECK(refused.message() == "worker 0 has 64 Exchange streams open, the most");
+  CHECK(refused.message() == "worker 0 has 128 Exchange streams open, the most");
   CHECK(membership.StreamClosed(session.get()) == Membership::AfterStream::kGoesOn);
   CHECK(membership.StreamOpened(0, 7).ok());
 }

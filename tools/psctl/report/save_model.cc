@@ -82,6 +82,15 @@ absl::Status PullAll(const PlannedConfig& config, ModelFile& file) {
   return absl::OkStatus();
 }
 
+// For how long a slot may be on its way from one process to another. launch, which calls this too,
+// moves it as soon as its process has died, and ends within limits.shutdown_seconds. With etcd the
+// process's lease has to end first, after silence_seconds or 2 s.
+absl::Duration Patience(const ClusterConfig& config) {
+  if (!config.has_recovery()) return absl::ZeroDuration();
+  if (!config.recovery().has_etcd()) return absl::Seconds(2);
+  return 2 * absl::Seconds(2 + config.recovery().silence_seconds());
+}
+
 }  // namespace
 
 absl::StatusOr<SavedModel> SaveModel(const PlannedConfig& config, const std::string& path) {
@@ -92,7 +101,7 @@ absl::StatusOr<SavedModel> SaveModel(const PlannedConfig& config, const std::str
   }
   ModelFile file(config, path);
   RunReader reader(
-      {.config = &config, .patience = absl::ZeroDuration(), .waits_for_workers = false});
+      {.config = &config, .patience = Patience(config.proto()), .waits_for_workers = false});
   SavedModel saved;
   const absl::StatusOr<int64_t> iteration = reader.Pull(
       RunReader::kAny, Timeout(config), [&] { return file.Begin(); },

@@ -13,7 +13,10 @@ constexpr absl::Duration kLeavePause = absl::Milliseconds(50);
 absl::StatusOr<std::optional<absl::Time>> SlotPull::Ended(const absl::Status& pulled) {
   if (pulled.ok()) return std::nullopt;
   const absl::Time now = clock_.Now();
-  if (!IsPassing(pulled, /*has_joined=*/true) || now >= deadline_) return pulled;
+  // A process that has two slots for a while may have too many pulls.
+  const bool is_passing =
+      IsPassing(pulled, /*has_joined=*/true) || absl::IsResourceExhausted(pulled);
+  if (!is_passing || now >= deadline_) return pulled;
   return now + kPullPause;
 }
 

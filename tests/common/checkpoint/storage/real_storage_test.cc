@@ -3,7 +3,9 @@
 #include <sys/stat.h>
 
 #include <catch2/catch.hpp>
+#include <cerrno>
 #include <filesystem>
+#include <string>
 
 #include "tests/testing/scratch_folder.h"
 
@@ -15,6 +17,16 @@ std::string ReadAll(Storage* storage, const std::string& path) {
   INFO(contents.status().message());
   REQUIRE(contents.ok());
   return *contents;
+}
+
+TEST_CASE("a file system that is away is no verdict about what is in it") {
+  for (const int error : {EBUSY, ENOTCONN, ESHUTDOWN}) {
+    const absl::Status status = StorageError(error, "cannot read");
+    CHECK(absl::IsUnavailable(status));
+    CHECK_THAT(std::string(status.message()), Catch::StartsWith("cannot read: "));
+  }
+  CHECK(absl::IsNotFound(StorageError(ENOENT, "")));
+  CHECK(absl::IsFailedPrecondition(StorageError(ENOTDIR, "")));
 }
 
 TEST_CASE("a file is read back, in whole and in part") {

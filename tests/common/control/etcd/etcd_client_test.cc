@@ -36,6 +36,32 @@ TxnRequest Put(const std::string& key, const std::string& value, int64_t lease =
   return request;
 }
 
+// An etcd of a member that has no vote yet, as etcd 3.6 answers.
+class Learner final : public etcdserverpb::KV::Service {
+ public:
+  Learner() {
+    int port = 0;
+    grpc::ServerBuilder builder;
+    builder.AddListeningPort("127.0.0.1:0", grpc::InsecureServerCredentials(), &port);
+    builder.RegisterService(this);
+    server_ = builder.BuildAndStart();
+    REQUIRE(server_ != nullptr);
+    endpoint_ = absl::StrCat("127.0.0.1:", port);
+  }
+  ~Learner() override { server_->Shutdown(); }
+
+  const std::string& endpoint() const { return endpoint_; }
+
+  grpc::Status Range(grpc::ServerContext*, const etcdserverpb::RangeRequest*,
+                     etcdserverpb::RangeResponse*) override {
+    return {grpc::StatusCode::FAILED_PRECONDITION, "etcdserver: rpc not supported for learner"};
+  }
+
+ private:
+  std::string endpoint_;
+  std::unique_ptr<grpc::Server> server_;
+};
+
 // An endpoint at which nobody listens.
 std::string Nobody() { return absl::StrCat("127.0.0.1:", FreePort()); }
 
@@ -50,6 +76,17 @@ TEST_CASE("a token that is older than etcd's users is got anew, and its refusal 
   REQUIRE(client.Range(One("/a"), {}).ok());
   server.Change();
   CHECK(absl::IsUnavailable(client.Range(One("/a"), {}).status()));
+  CHECK(client.Range(One("/a"), {}).ok());
+}
+
+TEST_CASE("where a member has no vote, another one is asked") {
+  REQUIRE_ETCD();
+  const Learner learner;
+  EtcdClient alone({.endpoints = {learner.endpoint()}});
+  CHECK(absl::IsUnavailable(alone.Range(One("/a"), {}).status()));
+  const EtcdServer server;
+  EtcdClient client(
+      {.endpoints = {learner.endpoint(), server.endpoint()}, .timeout = absl::Seconds(30)});
   CHECK(client.Range(One("/a"), {}).ok());
 }
 

@@ -6,11 +6,13 @@
 
 #include <catch2/catch.hpp>
 #include <cstring>
+#include <thread>
 #include <utility>
 
 #include "absl/algorithm/container.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
 #include "common/reader/run_reader.h"
 #include "nlohmann/json.hpp"
 #include "tests/testing/scratch_folder.h"
@@ -134,7 +136,34 @@ TEST_CASE("each shard's parameters are asked of the primary that the view names"
 
   moved.shard(1).Change([](auto* answers) { answers->view.mutable_slot(0)->clear_primary(); });
   CHECK(SaveModel(moved.config(), folder.Path("lost")).status().message() ==
-        "no process is primary of slot 0 (view 5)");
+        "no process is primary of slot 0 (view 5), for 2s");
+}
+
+TEST_CASE("a slot that moves while the model is saved is waited for") {
+  Cluster cluster("update { policy: SYNC } recovery { replicas: 1 }");
+  const auto set_primary = [&cluster](bool is_there) {
+    for (int shard = 0; shard < 2; ++shard) {
+      cluster.shard(shard).Change([&](auto* answers) {
+        answers->view.Clear();
+        answers->view.set_number(is_there ? 6 : 5);
+        for (int slot = 0; slot < 2; ++slot) {
+          SlotView* const view = answers->view.add_slot();
+          if (!is_there && slot == 1) continue;
+          view->mutable_primary()->set_address(cluster.shard(slot).address());
+        }
+      });
+    }
+  };
+  set_primary(false);
+  std::thread moves([&] {
+    absl::SleepFor(absl::Milliseconds(200));
+    set_primary(true);
+  });
+  const ScratchFolder folder;
+  const absl::Status saved = SaveModel(cluster.config(), folder.Path("model")).status();
+  moves.join();
+  INFO(saved.message());
+  CHECK(saved.ok());
 }
 
 TEST_CASE("a host that does not answer keeps nobody from the shards that do") {

@@ -16,6 +16,8 @@ TEST_CASE("a pull is made again while the slot moves, until its limit") {
   const Again again = pull.Ended(gone);
   REQUIRE(again.ok());
   CHECK(*again == clock.Now() + absl::Milliseconds(100));
+  CHECK(pull.Ended(absl::ResourceExhaustedError("too many")) ==
+        Again(clock.Now() + absl::Milliseconds(100)));
   CHECK(pull.Ended(absl::OkStatus()) == Again(std::nullopt));
   CHECK(pull.Ended(absl::DataLossError("bad")).status() == absl::DataLossError("bad"));
   clock.Advance(absl::Seconds(3));
