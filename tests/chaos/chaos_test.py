@@ -12,7 +12,7 @@ from tests.chaos.chaos_fixture import CHAOS, PATIENCE_SECONDS, ChaosTestCase, co
 class ChaosTest(ChaosTestCase):
     def test_a_run_under_faults_ends_with_the_bits_of_the_undisturbed_one(self):
         result, output = self.chaos(
-            "--iterations=3000", "--every=200", "--faults=8", "--silence_seconds=1", "--seed=101"
+            "--iterations=3000", "--every=200", "--faults=8", "--silence_seconds=3", "--seed=101"
         )
         self.assertEqual(result["problems"], [])
         self.assertEqual(result["exit_code"], 0)

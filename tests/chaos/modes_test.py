@@ -12,7 +12,7 @@ class ModesTest(ChaosTestCase):
             with self.subTest(mode):
                 result, _ = self.chaos(
                     f"--mode={mode}", "--iterations=1200", "--every=100", "--faults=3",
-                    "--silence_seconds=1", "--seed=3",
+                    "--silence_seconds=3", "--seed=3",
                 )
                 self.assertEqual(result["problems"], [])
                 self.assertEqual(len(result["faults"]), 3)

@@ -18,7 +18,7 @@ LAUNCH = "launch"
 # A run begins and ends undisturbed, so that all faults find every process at work and the last
 # checkpoint is written.
 _BEGIN = 0.04
-_END = 0.94
+_END = 0.8
 
 # The first of every four kills of a shard takes its neighbour with it, which has its copy, so that
 # the run goes back to a checkpoint.

@@ -104,10 +104,11 @@ class ModesTest(unittest.TestCase):
                 self.assertGreater(int(row["stops"]), 0)
         # The time of a ring leaves out that one worker evaluates, for all workers.
         ring = rows["ring"]
-        # The table has it in whole milliseconds, of which a fast machine needs only some hundred.
+        # The table has it in whole milliseconds, and the rate in tenths.
+        rate = float(ring["images_per_second"])
+        seconds = float(ring["train_seconds"])
         self.assertAlmostEqual(
-            float(ring["train_seconds"]),
-            3 * iterations * 10 / float(ring["images_per_second"]), delta=1e-3,
+            seconds, 3 * iterations * 10 / rate, delta=6e-4 + seconds * 0.06 / rate
         )
         moved = {mode: int(row["busiest_link_bytes_each_way"]) for mode, row in rows.items()}
         # Each of two shards serves three workers, and one master two that are on other hosts.

@@ -21,7 +21,7 @@ update {{ policy: SYNC }}
 optimizer {{ kind: SGD learning_rate: 1 }}
 limits {{ connections: 1 startup_seconds: 60 exchange_seconds: 60 }}
 recovery {{
-  replicas: 1 silence_seconds: 6 worker_loss: WAIT
+  replicas: 1 silence_seconds: 10 worker_loss: WAIT
   etcd {{ endpoint: "{etcd}" }}
 }}
 """

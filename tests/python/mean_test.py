@@ -217,8 +217,8 @@ shard {{ address: "unix:{folder}/2.sock" }}
 workers: 2
 update {{ policy: SYNC deterministic: true }}
 optimizer {{ kind: SGD learning_rate: 0.05 }}
-limits {{ connections: 1 startup_seconds: 60 exchange_seconds: 60 }}
-recovery {{ worker_loss: WAIT silence_seconds: 6 replicas: 1 }}
+limits {{ connections: 1 startup_seconds: 60 exchange_seconds: 60 shutdown_seconds: 60 }}
+recovery {{ worker_loss: WAIT silence_seconds: 20 replicas: 1 }}
 """
 
 # Asks for five means in each iteration. Each says what it must be.

@@ -112,7 +112,7 @@ class SecurityTest(unittest.TestCase):
                 os.remove(self.struck)
 
     def test_a_replica_takes_over(self):
-        self.make(_shards() + " recovery { replicas: 1 silence_seconds: 6 }")
+        self.make(_shards() + " recovery { replicas: 1 silence_seconds: 20 }")
         kill = self.in_the_middle(lambda: fixture.kill_shard(self.config, 1))
         output = self.train(self.struck, kill)
         self.assertIn("it survived 1 death: ps 1 (1x)", output)

@@ -494,7 +494,8 @@ time.sleep(1000)
         done = self.run_it("--workers", "2", "--log_dir", logs, script)
         self.assertEqual(done.returncode, 0, done.stdout)
         self.assertEqual(
-            sorted(done.stdout.splitlines()),
+            # But for the warning that an iteration waits, on a machine that stalls.
+            sorted(line for line in done.stdout.splitlines() if " has waited " not in line),
             ["[launch] the run succeeded"]
             + [f"[worker {rank}] {done} %" for rank in range(2) for done in (10, 100)],
         )

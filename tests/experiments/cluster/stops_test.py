@@ -104,6 +104,7 @@ class StopsTest(unittest.TestCase):
         command = self.start()
         pid = self.sleeper(command)
         os.kill(pid, signal.SIGKILL)
+        self.until(lambda: not self.is_below(pid, command))
         stops = Stops(command, self.program, 0.01, 0.01, seed=1)
         time.sleep(0.1)
         stops.close()

@@ -17,8 +17,8 @@ shard {{ address: "unix:{folder}/1.sock" }}
 workers: 1
 update {{ policy: SYNC }}
 optimizer {{ kind: SGD learning_rate: 1 }}
-limits {{ connections: 1 startup_seconds: 60 exchange_seconds: 60 }}
-recovery {{ {recovery} silence_seconds: 5 }}
+limits {{ connections: 1 startup_seconds: 60 exchange_seconds: 60 shutdown_seconds: 60 }}
+recovery {{ {recovery} silence_seconds: 20 }}
 """
 
 _ELEMENTS = 4000
@@ -94,7 +94,7 @@ class ReaderRecoveryTest(unittest.TestCase):
         iterations, output = self.run_with(
             'worker_loss: WAIT checkpoint {{ folder: "{folder}/checkpoints" every_iterations: 20 }}'
         )
-        self.assertRegex(output, "went back to")
+        self.assertRegex(output, "worker 0.*went back to")
         self.assertEqual(iterations[:_KILL_AFTER], sorted(iterations[:_KILL_AFTER]), output)
 
 

@@ -17,8 +17,8 @@ workers: 2
 update {{ policy: SYNC deterministic: true }}
 {optimizer}
 exchange {{ schedule: {schedule} }}
-limits {{ connections: 1 startup_seconds: 60 exchange_seconds: 60 }}
-recovery {{ worker_loss: {loss} silence_seconds: 5 replicas: {replicas} {checkpoint} }}
+limits {{ connections: 1 startup_seconds: 60 exchange_seconds: 60 shutdown_seconds: 60 }}
+recovery {{ worker_loss: {loss} silence_seconds: 20 replicas: {replicas} {checkpoint} }}
 """
 
 # Before the script's own lines, which make `optimizer`. At the place of an iteration that the test

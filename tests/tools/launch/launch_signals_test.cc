@@ -76,7 +76,7 @@ TEST_CASE("after a signal, launch says what it could not save, and the exit code
     message = "[launch] save failed with exit code 4\n";
   }
   SECTION("one takes too long") {
-    run.config = "limits { shutdown_seconds: 3 }";
+    run.config = "limits { shutdown_seconds: 6 }";
     run.psctl = "sleep_on";
     message =
         "[launch] killing stats, which did not end\n"

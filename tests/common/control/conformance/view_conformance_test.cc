@@ -27,7 +27,7 @@ ViewCoordinator::Settings Settings(int slots, int workers, int replicas) {
   ViewCoordinator::Settings settings{
       .slots = slots, .workers = workers, .config_fingerprint = 42, .run = 7};
   settings.recovery.set_replicas(replicas);
-  settings.recovery.set_silence_seconds(2);
+  settings.recovery.set_silence_seconds(4);
   settings.recovery.set_worker_loss(Recovery::WAIT);
   return settings;
 }

@@ -19,7 +19,7 @@ namespace evenshard {
 
 namespace {
 
-constexpr absl::Duration kTtl = absl::Seconds(4);
+constexpr absl::Duration kTtl = absl::Seconds(6);
 
 // Counts how often somebody asks it for the time.
 struct CountingClock final : Clock {
@@ -84,7 +84,7 @@ TEST_CASE("a lease that cannot be renewed is no longer sure before its keys are 
   REQUIRE_ETCD();
   Fixture etcd;
   // A quarter of it is the room between the two.
-  const EtcdLease lease({.etcd = &etcd.threads, .ttl = absl::Seconds(12)});
+  const EtcdLease lease({.etcd = &etcd.threads, .ttl = absl::Seconds(20)});
   AwaitTrue([&] { return lease.id() != 0; });
   etcd.Put("/a", lease.id());
   etcd.proxy.Hold();
