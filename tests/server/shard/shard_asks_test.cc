@@ -12,6 +12,21 @@ namespace {
 
 using Catch::Contains;
 
+// A new process, of which worker 0 asks, and worker 1 has finished.
+class AfterTheFinish : public ShardFixture {
+ public:
+  AfterTheFinish() {
+    Start(1, {"workers=2"});
+    View view;
+    view.set_number(1);
+    view.add_slot()->mutable_primary();
+    view.add_worker()->set_incarnation(Incarnation(0));
+    view.add_worker()->set_incarnation(Incarnation(1));
+    view.mutable_worker(1)->set_state(WorkerView::FINISHED);
+    REQUIRE(shard->Adopt(view).ok());
+  }
+};
+
 TEST_CASE_METHOD(ShardFixture, "a mean does not wait for a worker that the run goes on without") {
   Start(3);
   View view;
@@ -42,15 +57,8 @@ TEST_CASE_METHOD(ShardFixture, "a mean does not wait for a worker that the run g
   CHECK(is_complete(0, 2));
 }
 
-TEST_CASE_METHOD(ShardFixture, "a mean is refused if a worker finished before this process came") {
-  Start(1, {"workers=2"});
-  View view;
-  view.set_number(1);
-  view.add_slot()->mutable_primary();
-  view.add_worker()->set_incarnation(Incarnation(0));
-  view.add_worker()->set_incarnation(Incarnation(1));
-  view.mutable_worker(1)->set_state(WorkerView::FINISHED);
-  REQUIRE(shard->Adopt(view).ok());
+TEST_CASE_METHOD(AfterTheFinish,
+                 "a mean is refused if a worker finished before this process came") {
   MeanRequest request;
   request.set_incarnation(Incarnation(0));
   request.add_value(3);
@@ -110,15 +118,7 @@ TEST_CASE_METHOD(ShardFixture, "what was so before the run went back is refused 
   CHECK(shard->OfferWorkerState(offer).ok());
 }
 
-TEST_CASE_METHOD(ShardFixture, "a shard that is new waits for what finished workers registered") {
-  Start(1, {"workers=2"});
-  View view;
-  view.set_number(1);
-  view.add_slot()->mutable_primary();
-  view.add_worker()->set_incarnation(Incarnation(0));
-  view.add_worker()->set_incarnation(Incarnation(1));
-  view.mutable_worker(1)->set_state(WorkerView::FINISHED);
-  REQUIRE(shard->Adopt(view).ok());
+TEST_CASE_METHOD(AfterTheFinish, "a shard that is new waits for what finished workers registered") {
   TakeStateRequest take;
   take.set_incarnation(Incarnation(0));
   take.set_iteration(5);
