@@ -15,6 +15,7 @@
 #include "tests/common/control/etcd/changed_users.h"
 #include "tests/common/control/etcd/etcd_server.h"
 #include "tests/common/control/etcd/tcp_proxy.h"
+#include "tests/testing/local_server.h"
 #include "tests/testing/scratch_folder.h"
 
 namespace evenshard {
@@ -39,18 +40,7 @@ TxnRequest Put(const std::string& key, const std::string& value, int64_t lease =
 // An etcd of a member that has no vote yet, as etcd 3.6 answers.
 class Learner final : public etcdserverpb::KV::Service {
  public:
-  Learner() {
-    int port = 0;
-    grpc::ServerBuilder builder;
-    builder.AddListeningPort("127.0.0.1:0", grpc::InsecureServerCredentials(), &port);
-    builder.RegisterService(this);
-    server_ = builder.BuildAndStart();
-    REQUIRE(server_ != nullptr);
-    endpoint_ = absl::StrCat("127.0.0.1:", port);
-  }
-  ~Learner() override { server_->Shutdown(); }
-
-  const std::string& endpoint() const { return endpoint_; }
+  const std::string& endpoint() const { return server_.address(); }
 
   grpc::Status Range(grpc::ServerContext*, const etcdserverpb::RangeRequest*,
                      etcdserverpb::RangeResponse*) override {
@@ -58,8 +48,7 @@ class Learner final : public etcdserverpb::KV::Service {
   }
 
  private:
-  std::string endpoint_;
-  std::unique_ptr<grpc::Server> server_;
+  const LocalServer server_{this};
 };
 
 // An endpoint at which nobody listens.

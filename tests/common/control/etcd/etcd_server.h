@@ -63,7 +63,7 @@ class EtcdServer {
 
   std::string endpoint() const { return absl::StrCat("127.0.0.1:", port_); }
   int port() const { return port_; }
-  // Of a client that waits where the machine stalls.
+  // Returns the options of a client that waits where the machine stalls.
   EtcdClient::Options patient() const {
     return {.endpoints = {endpoint()}, .access = access_, .timeout = absl::Seconds(30)};
   }

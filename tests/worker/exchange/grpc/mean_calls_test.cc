@@ -17,6 +17,7 @@
 #include "common/wire/mean_limits.h"
 #include "grpcpp/grpcpp.h"
 #include "tests/testing/cluster.h"
+#include "tests/testing/local_server.h"
 
 namespace evenshard {
 namespace {
@@ -26,18 +27,9 @@ using Catch::Contains;
 // Answers each call of Mean with as many values as it was told.
 class ShardWithMeans final : public ParameterServer::Service {
  public:
-  explicit ShardWithMeans(int values) : values_(values) {
-    int port = 0;
-    grpc::ServerBuilder builder;
-    builder.AddListeningPort("127.0.0.1:0", grpc::InsecureServerCredentials(), &port);
-    builder.RegisterService(this);
-    server_ = builder.BuildAndStart();
-    REQUIRE(server_ != nullptr);
-    address_ = absl::StrCat("127.0.0.1:", port);
-  }
-  ~ShardWithMeans() override { server_->Shutdown(); }
+  explicit ShardWithMeans(int values) : values_(values) {}
 
-  const std::string& address() const { return address_; }
+  const std::string& address() const { return server_.address(); }
 
   // Whatever it is told of the mean with this number, it has another one.
   void Refuse(uint32_t number) { refused_ = number; }
@@ -65,8 +57,7 @@ class ShardWithMeans final : public ParameterServer::Service {
   std::atomic<int64_t> refused_ = -1;
   absl::Mutex mutex_;
   std::vector<MeanRequest> told_ ABSL_GUARDED_BY(mutex_);
-  std::string address_;
-  std::unique_ptr<grpc::Server> server_;
+  const LocalServer server_{this};
 };
 
 // A worker that asks it.
